@@ -1,0 +1,112 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+// An open file descriptor and what fstat said of it.
+struct OpenFile {
+  int fd = -1;
+  struct stat info {};
+  OpenFile() = default;
+  OpenFile(OpenFile&& other) noexcept : fd(std::exchange(other.fd, -1)), info(other.info) {}
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+Result<OpenFile> OpenRegular(const std::filesystem::path& path) {
+  OpenFile file;
+  // O_NONBLOCK: opening a named pipe must not hang; it is refused below.
+  file.fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file.fd < 0) return InputError("{}: cannot be opened: {}", path.string(), strerror(errno));
+  if (fstat(file.fd, &file.info) != 0)
+    return InputError("{}: cannot be examined: {}", path.string(), strerror(errno));
+  if (S_ISDIR(file.info.st_mode))
+    return InputError("{}: expected a file, found a folder", path.string());
+  if (!S_ISREG(file.info.st_mode))
+    return InputError("{}: expected a regular file, found a device, pipe or socket", path.string());
+  return file;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::filesystem::path& path) {
+  LS_TRY(const OpenFile file, OpenRegular(path));
+  const auto size = static_cast<size_t>(file.info.st_size);
+  std::span<const std::byte> bytes;
+  if (size > 0) {
+    void* address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+    if (address == MAP_FAILED)
+      return InputError("{}: {} bytes cannot be mapped: {}", path.string(), size, strerror(errno));
+    bytes = {static_cast<const std::byte*>(address), size};
+  }
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, bytes));
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+Result<std::string> ReadTextFile(const std::filesystem::path& path, size_t limit) {
+  LS_TRY(const OpenFile file, OpenRegular(path));
+  const auto size = static_cast<size_t>(file.info.st_size);
+  if (size > limit)
+    return InputError("{}: has {} bytes, expected at most {}", path.string(), size, limit);
+  std::string text(size, '\0');
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t n = read(file.fd, text.data() + done, size - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      return InputError("{}: reading stopped at byte {} of {}: {}", path.string(), done, size,
+                        n < 0 ? strerror(errno) : "the file became shorter");
+    done += static_cast<size_t>(n);
+  }
+  return text;
+}
+
+Status WriteFileAtomically(const std::filesystem::path& path,
+                           std::span<const std::span<const std::byte>> chunks) {
+  std::string temporary = path.string() + ".XXXXXX";
+  const int fd = mkstemp(temporary.data());
+  const auto fail = [&](const char* what) {
+    const std::string reason = strerror(errno);
+    if (fd >= 0) {
+      close(fd);
+      unlink(temporary.c_str());
+    }
+    return InputError("{}: cannot be {}: {}", path.string(), what, reason);
+  };
+  if (fd < 0) return fail("created");
+  for (std::span<const std::byte> chunk : chunks) {
+    while (!chunk.empty()) {
+      const ssize_t n = write(fd, chunk.data(), chunk.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return fail("written");
+      chunk = chunk.subspan(static_cast<size_t>(n));
+    }
+  }
+  // mkstemp makes 0600; a result file gets what an ordinary open would have given it.
+  const mode_t mask = umask(0);
+  umask(mask);
+  if (fchmod(fd, 0666 & ~mask) != 0 || fsync(fd) != 0) return fail("written");
+  if (rename(temporary.c_str(), path.c_str()) != 0) return fail("put in place");
+  close(fd);
+  return {};
+}
+
+Status WriteFileAtomically(const std::filesystem::path& path, std::string_view text) {
+  const std::span<const std::byte> chunk = std::as_bytes(std::span(text));
+  return WriteFileAtomically(path, std::span(&chunk, 1));
+}
+
+}  // namespace lockstep

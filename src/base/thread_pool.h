@@ -1,0 +1,47 @@
+// ThreadPool: a fixed set of threads that split a range of work. Which thread does which piece never
+// changes a result: callers give each index its own output.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int num_threads);  // >= 1; the caller's thread is one of them
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls fn(i) for every i in [0, n), each once, and returns when all are done.
+  // Not re-entrant: fn must not call For on the same pool.
+  void For(size_t n, const std::function<void(size_t)>& fn);
+
+ private:
+  void Work(const std::function<void(size_t)>& fn, size_t n);
+  void Loop();
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable start_, done_;
+  const std::function<void(size_t)>* fn_ = nullptr;
+  size_t n_ = 0;
+  std::atomic<size_t> next_ = 0;
+  size_t busy_ = 0;
+  uint64_t generation_ = 0;
+  bool stop_ = false;
+};
+
+// The number of cores this process may run on (its affinity mask and cgroup count), at least 1.
+int AvailableCores();
+
+}  // namespace lockstep
