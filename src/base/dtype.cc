@@ -42,16 +42,25 @@ void Convert(const std::byte* source, size_t n, Out* out) {
 template <typename Out>
 void ConvertAny(DType dtype, const std::byte* source, size_t n, Out* out) {
   switch (dtype) {
-    case DType::kF64: return Convert<double>(source, n, out);
-    case DType::kF32: return Convert<float>(source, n, out);
-    case DType::kF16: return Convert<float16>(source, n, out);
-    case DType::kBF16: return Convert<bfloat16>(source, n, out);
-    case DType::kI64: return Convert<int64_t>(source, n, out);
-    case DType::kI32: return Convert<int32_t>(source, n, out);
-    case DType::kI16: return Convert<int16_t>(source, n, out);
-    case DType::kI8: return Convert<int8_t>(source, n, out);
+    case DType::kF64:
+      return Convert<double>(source, n, out);
+    case DType::kF32:
+      return Convert<float>(source, n, out);
+    case DType::kF16:
+      return Convert<float16>(source, n, out);
+    case DType::kBF16:
+      return Convert<bfloat16>(source, n, out);
+    case DType::kI64:
+      return Convert<int64_t>(source, n, out);
+    case DType::kI32:
+      return Convert<int32_t>(source, n, out);
+    case DType::kI16:
+      return Convert<int16_t>(source, n, out);
+    case DType::kI8:
+      return Convert<int8_t>(source, n, out);
     case DType::kU8:
-    case DType::kBool: return Convert<uint8_t>(source, n, out);
+    case DType::kBool:
+      return Convert<uint8_t>(source, n, out);
   }
 }
 

@@ -1,4 +1,5 @@
-// The plain element types of tensors, and the two 16-bit floats. Block-quantized types are in quant/.
+// The plain element types of tensors, and the two 16-bit floats. Block-quantized types are in
+// quant/.
 #pragma once
 
 #include <bit>

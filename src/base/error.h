@@ -1,6 +1,6 @@
-// Errors from outside (a file, a flag, a model) are values. Each ends as one sentence that says where,
-// what was expected, what was found and what to do. Errors of ours stop the program (LS_CHECK).
-// Nothing in Lockstep throws; std::bad_alloc may pass.
+// Errors from outside (a file, a flag, a model) are values. Each ends as one sentence that says
+// where, what was expected, what was found and what to do. Errors of ours stop the program
+// (LS_CHECK). Nothing in Lockstep throws; std::bad_alloc may pass.
 #pragma once
 
 #include <fmt/format.h>
@@ -64,16 +64,16 @@ tl::unexpected<Error> UnsupportedError(fmt::format_string<Args...> format, Args&
   declaration = *std::move(result)
 
 // LS_RETURN_IF_ERROR(Validate(spec));
-#define LS_RETURN_IF_ERROR(expression)                                            \
-  do {                                                                            \
-    auto ls_status = (expression);                                                \
-    if (!ls_status) return ::tl::unexpected(std::move(ls_status).error());        \
+#define LS_RETURN_IF_ERROR(expression)                                     \
+  do {                                                                     \
+    auto ls_status = (expression);                                         \
+    if (!ls_status) return ::tl::unexpected(std::move(ls_status).error()); \
   } while (false)
 
 // A broken invariant of ours: prints file, line, condition and the formatted values, then aborts.
 // LS_CHECK(rank <= kMaxRank, "rank {}", rank);
-#define LS_CHECK(condition, ...)                                                       \
-  do {                                                                                 \
-    if (!(condition)) [[unlikely]]                                                     \
+#define LS_CHECK(condition, ...)                                                              \
+  do {                                                                                        \
+    if (!(condition)) [[unlikely]]                                                            \
       ::lockstep::CheckFailed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -8,8 +8,8 @@ namespace {
 
 constexpr size_t kMaxDepth = 512;
 
-// Builds the value and stops at the first duplicate key or at the depth limit; nlohmann's own parser
-// accepts both.
+// Builds the value and stops at the first duplicate key or at the depth limit; nlohmann's own
+// parser accepts both.
 class Builder : public nlohmann::detail::json_sax_dom_parser<Json> {
   using Base = nlohmann::detail::json_sax_dom_parser<Json>;
 
@@ -57,7 +57,8 @@ class Builder : public nlohmann::detail::json_sax_dom_parser<Json> {
   std::vector<std::unordered_set<std::string>> keys_;
 };
 
-// nlohmann's messages open with "[json.exception.parse_error.101] parse error at line 1, column 2: ".
+// nlohmann's messages open with "[json.exception.parse_error.101] parse error at line 1, column 2:
+// ".
 std::string_view Shorten(std::string_view what) {
   const size_t bracket = what.find("] ");
   if (bracket != std::string_view::npos) what.remove_prefix(bracket + 2);

@@ -36,8 +36,8 @@ class MappedFile {
 // Reads a small text file (a config, a template) of at most `limit` bytes into memory.
 Result<std::string> ReadTextFile(const std::filesystem::path& path, size_t limit = 64u << 20);
 
-// Writes through a temporary file beside `path` and renames it: readers see the old bytes or the new
-// ones, never a part. The temporary is removed on failure.
+// Writes through a temporary file beside `path` and renames it: readers see the old bytes or the
+// new ones, never a part. The temporary is removed on failure.
 Status WriteFileAtomically(const std::filesystem::path& path,
                            std::span<const std::span<const std::byte>> chunks);
 Status WriteFileAtomically(const std::filesystem::path& path, std::string_view text);

@@ -1,4 +1,5 @@
-// MatrixView: rows and columns of somebody else's memory. Never owns; bounds are checked in debug builds.
+// MatrixView: rows and columns of somebody else's memory. Never owns; bounds are checked in debug
+// builds.
 #pragma once
 
 #include <cassert>

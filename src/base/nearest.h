@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// By Levenshtein distance; empty when `known` is empty or nothing is near (over half of the letters differ).
+// By Levenshtein distance; empty when `known` is empty or nothing is near (over half of the letters
+// differ).
 std::string NearestName(std::string_view name, std::span<const std::string> known);
 
 }  // namespace lockstep

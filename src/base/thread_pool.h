@@ -1,5 +1,5 @@
-// ThreadPool: a fixed set of threads that split a range of work. Which thread does which piece never
-// changes a result: callers give each index its own output.
+// ThreadPool: a fixed set of threads that split a range of work. Which thread does which piece
+// never changes a result: callers give each index its own output.
 #pragma once
 
 #include <atomic>

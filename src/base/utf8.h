@@ -11,8 +11,9 @@ namespace lockstep {
 
 // Where the text stops being UTF-8 (the terms of Rust's Utf8Error).
 struct Utf8Fault {
-  size_t valid_up_to = 0;              // bytes before it are valid
-  std::optional<uint8_t> error_length;  // bytes of the bad sequence; absent: the text ends inside one
+  size_t valid_up_to = 0;  // bytes before it are valid
+  std::optional<uint8_t>
+      error_length;  // bytes of the bad sequence; absent: the text ends inside one
 };
 
 std::optional<Utf8Fault> FindUtf8Fault(std::string_view text);  // absent: all of it is valid
