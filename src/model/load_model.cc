@@ -1,0 +1,90 @@
+#include <fmt/ranges.h>
+
+#include "base/nearest.h"
+#include "model/model.h"
+#include "spec/validate.h"
+
+namespace lockstep {
+namespace {
+
+std::string Unknown(std::string_view what, const std::string& name,
+                    const std::vector<std::string>& known) {
+  const std::string nearest = NearestName(name, known);
+  return fmt::format("{} \"{}\" is not known{}; known are: {}", what, name,
+                     nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest),
+                     fmt::join(known, ", "));
+}
+
+// At most a few names; long lists become a count.
+std::string Listed(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 6;
+  if (names.size() <= kShown) return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kShown, ", "),
+                     names.size() - kShown);
+}
+
+struct Understood {
+  ModelSpec spec;
+  std::span<const TensorRule> tensors;
+  std::vector<std::string> unread_keys;
+};
+
+Result<Understood> Understand(const Checkpoint& checkpoint) {
+  const std::string place = checkpoint.path.string();
+  if (checkpoint.kind == Checkpoint::Kind::kGguf) {
+    const GgufValue* value = checkpoint.gguf.Find("general.architecture");
+    const auto name = value != nullptr ? value->AsString() : std::nullopt;
+    if (!name)
+      return InputError(
+          "{}: the key general.architecture is missing or no text; a GGUF model names "
+          "its architecture there",
+          place);
+    const GgufArchitecture* architecture = FindGgufArchitecture(*name);
+    if (architecture == nullptr)
+      return UnsupportedError(
+          "{}: {}", place,
+          Unknown("the GGUF architecture", std::string(*name), KnownGgufArchitectures()));
+    GgufConfig config(checkpoint, std::string(*name));
+    LS_TRY(ModelSpec spec, architecture->build(config));
+    return Understood{std::move(spec), architecture->tensors, config.UnreadKeys()};
+  }
+  const std::string file = (checkpoint.path / "config.json").string();
+  if (!checkpoint.config.is_object())
+    return InputError("{}: expected an object, found {}", file, checkpoint.config.type_name());
+  const auto model_type = checkpoint.config.find("model_type");
+  if (model_type == checkpoint.config.end() || !model_type->is_string())
+    return InputError(
+        "{}: the key \"model_type\" is missing or no text; it says which architecture "
+        "the weights belong to (\"llama\", \"gpt2\", ...)",
+        file);
+  const std::string name = model_type->get<std::string>();
+  const HfArchitecture* architecture = FindHfArchitecture(name);
+  if (architecture == nullptr)
+    return UnsupportedError("{}: {}", file,
+                            Unknown("the model_type", name, KnownHfArchitectures()));
+  HfConfig config(checkpoint.config, file);
+  LS_TRY(ModelSpec spec, architecture->build(config));
+  return Understood{std::move(spec), architecture->tensors, config.UnreadKeys()};
+}
+
+}  // namespace
+
+Result<Model> LoadModel(const std::filesystem::path& path) {
+  LS_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
+  LS_TRY(Understood understood, Understand(checkpoint));
+  if (Status valid = Validate(understood.spec); !valid)
+    return tl::unexpected(std::move(valid).error().In(path.string()));
+  LS_TRY(Binding binding, BindWeights(understood.spec, understood.tensors, checkpoint));
+  Model model{std::move(checkpoint), std::move(understood.spec), std::move(binding.weights), {}};
+  if (!understood.unread_keys.empty())
+    model.notes.push_back(
+        fmt::format("nothing reads these configuration keys, and they could change numbers: {}",
+                    Listed(understood.unread_keys)));
+  if (!binding.unused_tensors.empty())
+    model.notes.push_back(fmt::format("{} tensors are not used by this architecture: {}",
+                                      binding.unused_tensors.size(),
+                                      Listed(binding.unused_tensors)));
+  return model;
+}
+
+}  // namespace lockstep

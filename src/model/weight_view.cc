@@ -1,0 +1,48 @@
+#include "model/weight_view.h"
+
+#include "base/error.h"
+
+namespace lockstep {
+
+void WeightView::ReadRows(int64_t first, int64_t count, float* out, int64_t out_stride) const {
+  LS_CHECK(first >= 0 && count >= 0 && first + count <= rows, "{}: rows {}+{} of {}", tensor, first,
+           count, rows);
+  const int64_t block_bytes = type->block_bytes;
+  if (col_stride != 1) {
+    // Transposed or interleaved, always a plain type: walk along the stored rows so that neighbours
+    // in memory are read together.
+    for (int64_t c = 0; c < cols; ++c) {
+      const std::byte* source = data + (offset + first * row_stride + c * col_stride) * block_bytes;
+      if (row_stride == 1 && count > 1) {
+        float column[64];
+        for (int64_t i = 0; i < count; i += 64) {
+          const int64_t n = std::min<int64_t>(64, count - i);
+          type->dequantize(source + i * block_bytes, n, column);
+          for (int64_t k = 0; k < n; ++k) out[(i + k) * out_stride + c] = column[k];
+        }
+      } else {
+        for (int64_t i = 0; i < count; ++i)
+          type->dequantize(source + i * row_stride * block_bytes, 1, out + i * out_stride + c);
+      }
+    }
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t row = first + i;
+      if (pair_dim != 0) {
+        // Stored row 2j + t of a head is its row t * pair_dim/2 + j.
+        const int64_t head = row / pair_dim, in_head = row % pair_dim, half = pair_dim / 2;
+        row = head * pair_dim + 2 * (in_head % half) + in_head / half;
+      }
+      const int64_t element = offset + row * row_stride;
+      type->dequantize(data + element / type->block_elements * block_bytes, cols,
+                       out + i * out_stride);
+    }
+  }
+  if (addend != 0) {
+    const auto a = static_cast<float>(addend);
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t c = 0; c < cols; ++c) out[i * out_stride + c] += a;
+  }
+}
+
+}  // namespace lockstep
