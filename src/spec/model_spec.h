@@ -27,6 +27,7 @@ struct Scale {
   double value = 1;
   bool divide = false;
   Rounding rounding = Rounding::kNone;
+  bool operator==(const Scale&) const = default;
 };
 
 enum class NormKind { kRms, kLayer };
@@ -40,6 +41,7 @@ struct NormSpec {
   Rounding weight_rounding = Rounding::kNone;   // of weight_offset + w
   bool weight = true;                           // false: the norm has no weight (a weight of 1)
   bool bias = false;                            // kLayer only
+  bool operator==(const NormSpec&) const = default;
 };
 
 // Which elements of a head turn together: (i, i + rotary_dim/2), or (2i, 2i + 1).
@@ -48,16 +50,19 @@ enum class RopeLayout { kHalf, kInterleaved };
 // How inv_freq[i] = theta^(-2i / rotary_dim) is changed for contexts longer than the trained one.
 struct LinearScaling {  // inv_freq / factor
   double factor = 1;
+  bool operator==(const LinearScaling&) const = default;
 };
 struct DynamicScaling {  // theta grows with the length L: theta * (factor*L/original - (factor-1))^(d/(d-2))
   double factor = 1;
   int64_t original_max_position_embeddings = 0;
+  bool operator==(const DynamicScaling&) const = default;
 };
 struct Llama3Scaling {  // low frequencies / factor, high kept, a linear blend between the two wavelengths
   double factor = 1;
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_position_embeddings = 0;
+  bool operator==(const Llama3Scaling&) const = default;
 };
 struct YarnScaling {  // a ramp between inv_freq and inv_freq / factor; cos and sin times attention_factor
   double factor = 1;
@@ -66,15 +71,18 @@ struct YarnScaling {  // a ramp between inv_freq and inv_freq / factor; cos and 
   bool truncate = true;  // the ramp's ends are rounded outwards to whole dimensions
   double attention_factor = 1;
   int64_t original_max_position_embeddings = 0;
+  bool operator==(const YarnScaling&) const = default;
 };
 struct LongRopeScaling {  // inv_freq / short_factor[i], or long_factor[i] once the length passes original
   std::vector<double> short_factor;  // [rotary_dim / 2]
   std::vector<double> long_factor;   // [rotary_dim / 2]
   double attention_factor = 1;
   int64_t original_max_position_embeddings = 0;
+  bool operator==(const LongRopeScaling&) const = default;
 };
 struct FrequencyFactors {  // inv_freq / factors[i]: GGUF stores llama3 bands this way (rope_freqs.weight)
   std::vector<double> factors;  // [rotary_dim / 2]
+  bool operator==(const FrequencyFactors&) const = default;
 };
 using RopeScaling = std::variant<LinearScaling, DynamicScaling, Llama3Scaling, YarnScaling,
                                  LongRopeScaling, FrequencyFactors>;
@@ -84,6 +92,7 @@ struct RopeSpec {
   int64_t rotary_dim = 0;  // elements of each head that turn, from the first; even, <= head_dim
   RopeLayout layout = RopeLayout::kHalf;
   std::optional<RopeScaling> scaling;
+  bool operator==(const RopeSpec&) const = default;
 };
 
 // What a norm of q and k spans: each head by itself, or the whole projected vector.
@@ -106,6 +115,7 @@ struct AttentionSpec {
   QkNormScope qk_norm_scope = QkNormScope::kHead;
   std::optional<double> clip_qkv;          // q, k, v clamped to [-clip, clip] (before RoPE)
   bool sinks = false;                      // a learned logit per head joins the softmax and is dropped
+  bool operator==(const AttentionSpec&) const = default;
 };
 
 // DeepSeek's multi-head latent attention: k and v are expanded from one small vector per token.
@@ -121,12 +131,14 @@ struct MlaSpec {
   RopeSpec rope;      // on the qk_rope_head_dim last elements of q, and on the one shared k_rope
   std::optional<NormSpec> q_a_norm;  // present exactly with q_lora_rank
   NormSpec kv_a_norm;
+  bool operator==(const MlaSpec&) const = default;
 };
 
 // LFM2's gated short convolution: B, C, x = split(in_proj(h)); out_proj(C * causal_conv(B * x)).
 struct ShortConvSpec {
   int64_t kernel_size = 0;  // positions seen, this one included
   bool bias = false;        // on the convolution, in_proj and out_proj
+  bool operator==(const ShortConvSpec&) const = default;
 };
 
 enum class Activation { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kRelu2 };
@@ -137,6 +149,7 @@ struct ClampedGlu {
   double alpha = 0;
   double limit = 0;
   double up_offset = 0;
+  bool operator==(const ClampedGlu&) const = default;
 };
 
 // gated: down(activation(gate(x)) * up(x)); otherwise down(activation(up(x)))
@@ -147,6 +160,7 @@ struct MlpSpec {
   bool up_bias = false;    // gate and up
   bool down_bias = false;
   std::optional<ClampedGlu> clamped_glu;
+  bool operator==(const MlpSpec&) const = default;
 };
 
 enum class RouterScoring {
@@ -160,6 +174,7 @@ enum class RouterScoring {
 struct RouterGroups {
   int64_t n_group = 0;
   int64_t topk_group = 0;
+  bool operator==(const RouterGroups&) const = default;
 };
 
 struct RouterSpec {
@@ -171,11 +186,13 @@ struct RouterSpec {
   bool selection_bias = false;       // added to scores for choosing only, not to the weights
   std::optional<RouterGroups> groups;
   std::optional<double> sparse_mixer_jitter;  // present exactly with kSparseMixer
+  bool operator==(const RouterSpec&) const = default;
 };
 
 struct SharedExpertSpec {
   MlpSpec mlp;
   bool sigmoid_gate = false;  // its output times sigmoid(shared_expert_gate . x)
+  bool operator==(const SharedExpertSpec&) const = default;
 };
 
 struct MoeSpec {
@@ -184,6 +201,7 @@ struct MoeSpec {
   RouterSpec router;
   MlpSpec expert;
   std::optional<SharedExpertSpec> shared_expert;
+  bool operator==(const MoeSpec&) const = default;
 };
 
 using MixerSpec = std::variant<AttentionSpec, MlaSpec, ShortConvSpec>;
@@ -203,10 +221,12 @@ struct LayerSpec {
   MixerSpec mixer;
   FeedForwardSpec mlp;
   Scale residual;  // of both halves' outputs
+  bool operator==(const LayerSpec&) const = default;
 };
 
 struct LearnedPositions {
   int64_t num_positions = 0;
+  bool operator==(const LearnedPositions&) const = default;
 };
 
 struct EmbeddingSpec {
@@ -214,6 +234,7 @@ struct EmbeddingSpec {
   int64_t hidden_size = 0;
   Scale scale;              // of the token embedding
   std::optional<LearnedPositions> positions;  // added after the scale
+  bool operator==(const EmbeddingSpec&) const = default;
 };
 
 struct LmHeadSpec {
@@ -221,6 +242,7 @@ struct LmHeadSpec {
   bool bias = false;
   Scale logit_scale;
   std::optional<double> logit_softcap;  // cap * tanh(logit / cap), after the scale
+  bool operator==(const LmHeadSpec&) const = default;
 };
 
 // What the checkpoint says about ids. Which text they stand for is tokenizer/'s matter.
@@ -228,6 +250,7 @@ struct TokenIds {
   std::optional<int64_t> bos;
   std::vector<int64_t> eos;
   std::optional<int64_t> pad;
+  bool operator==(const TokenIds&) const = default;
 };
 
 struct ModelSpec {
@@ -238,6 +261,7 @@ struct ModelSpec {
   NormSpec final_norm;
   LmHeadSpec lm_head;
   TokenIds tokens;
+  bool operator==(const ModelSpec&) const = default;
 };
 
 }  // namespace lockstep
