@@ -28,9 +28,21 @@ class GgufConfig {
   Result<T> Get(std::string_view key, T otherwise);  // `otherwise` is llama.cpp's default
   Result<int64_t> RequireSize(std::string_view key);
   Result<int64_t> GetSize(std::string_view key, int64_t otherwise);
+  // Numbers that size what is built from the file (layers, experts). A larger one than `max` is an
+  // error before anything is allocated.
+  Result<int64_t> RequireCount(std::string_view key, int64_t max);
+  Result<int64_t> RequireLayers();             // block_count
+  static constexpr int64_t kMaxLayers = 1024;  // eight times the deepest model known
   // A value that is one number for all layers or an array of one per layer (head_count_kv,
   // feed_forward_length).
   Result<std::vector<int64_t>> RequirePerLayer(std::string_view key, int64_t num_layers);
+
+  const GgufValue* FindRaw(std::string_view key);      // nullptr when absent; counts as read
+  void Ignore(std::string_view key) { FindRaw(key); }  // known not to change numbers here
+  // `model.gguf: key "llama.x" is 7, expected ...`
+  tl::unexpected<Error> Bad(std::string_view key, std::string_view expected) const;
+  // tokenizer.ggml.<key>: an id below VocabSize(); the old marks for "none" (-1) count as absent.
+  Result<std::optional<int64_t>> FindTokenId(std::string_view key) const;
 
   bool HasTensor(std::string_view name) const;
   // All elements of a small tensor (rope_freqs.weight); `size` is checked. Absent tensor: nullopt.
@@ -56,7 +68,11 @@ struct GgufRopeQuery {
   double default_theta = 10000;
   RopeLayout layout = RopeLayout::kHalf;
   std::string_view freq_base_key = "rope.freq_base";
-  bool scaled = true;  // false: layers that ignore rope.scaling (Gemma-3's sliding layers)
+  bool scaled = true;         // false: layers that ignore rope.scaling (Gemma-3's sliding layers)
+  bool yarn_truncate = true;  // GGUF has no key for it; gpt-oss does not truncate
+  // deepseek2 states rope.scaling.yarn_log_multiplier as 0.1 * mscale_all_dim and has mscale equal
+  // to mscale_all_dim; other architectures state mscale_all_dim itself and have an mscale of 1.
+  bool deepseek_mscale = false;
 };
 Result<RopeSpec> ParseGgufRope(GgufConfig& config, const GgufRopeQuery& query);
 
