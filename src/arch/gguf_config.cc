@@ -6,10 +6,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "arch/hf_config.h"
+
 namespace lockstep {
 namespace {
-
-constexpr int64_t kMaxSize = int64_t{1} << 31;
 
 // The value as a message shows it. Bytes that are not UTF-8 must not throw.
 std::string Show(const GgufValue& value) {
@@ -140,9 +140,7 @@ LS_INSTANTIATE(std::vector<bool>);
 #undef LS_INSTANTIATE
 
 Result<int64_t> GgufConfig::RequireSize(std::string_view key) {
-  LS_TRY(const int64_t size, Require<int64_t>(key));
-  if (size < 1 || size > kMaxSize) return Bad(key, "a size between 1 and 2^31");
-  return size;
+  return RequireCount(key, kMaxSize);
 }
 
 Result<int64_t> GgufConfig::GetSize(std::string_view key, int64_t otherwise) {
@@ -152,7 +150,7 @@ Result<int64_t> GgufConfig::GetSize(std::string_view key, int64_t otherwise) {
 
 Result<int64_t> GgufConfig::RequireCount(std::string_view key, int64_t max) {
   LS_TRY(const int64_t count, Require<int64_t>(key));
-  if (count < 1 || count > max) return Bad(key, fmt::format("a count between 1 and {}", max));
+  if (count < 1 || count > max) return Bad(key, fmt::format("a number from 1 to {}", max));
   return count;
 }
 
@@ -170,7 +168,8 @@ Result<std::vector<int64_t>> GgufConfig::RequirePerLayer(std::string_view key, i
     sizes.assign(static_cast<size_t>(num_layers), size);
   }
   for (const int64_t size : sizes)
-    if (size < 0 || size > kMaxSize) return Bad(key, "sizes between 0 and 2^31");
+    if (size < 0 || size > kMaxSize)
+      return Bad(key, fmt::format("sizes between 0 and {}", kMaxSize));
   return sizes;
 }
 
@@ -211,10 +210,55 @@ std::vector<std::string> GgufConfig::UnreadKeys() const {
   return unread;
 }
 
+Result<std::vector<AttentionSpec>> ParseGgufHeads(GgufConfig& config, int64_t hidden_size,
+                                                  int64_t num_layers) {
+  LS_TRY(const auto heads, config.RequirePerLayer("attention.head_count", num_layers));
+  std::vector<int64_t> kv_heads = heads;
+  if (config.FindRaw("attention.head_count_kv") != nullptr) {
+    LS_TRY(kv_heads, config.RequirePerLayer("attention.head_count_kv", num_layers));
+  }
+  LS_TRY(const std::optional<int64_t> key_length, config.Find<int64_t>("attention.key_length"));
+  if (key_length) LS_RETURN_IF_ERROR(config.RequireSize("attention.key_length"));
+  LS_TRY(const int64_t value_length,
+         config.GetSize("attention.value_length", key_length.value_or(0)));
+  std::vector<AttentionSpec> layers(static_cast<size_t>(num_layers));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    AttentionSpec& attention = layers[i];
+    attention.num_attention_heads = heads[i];
+    attention.num_key_value_heads = kv_heads[i];
+    if (heads[i] < 1 || (kv_heads[i] > 0 && heads[i] % kv_heads[i] != 0)) {
+      return InputError(
+          "{}: layer {} has attention.head_count {} and attention.head_count_kv {}, expected the "
+          "second to divide the first",
+          config.place(), i, heads[i], kv_heads[i]);
+    }
+    if (!key_length && hidden_size % heads[i] != 0)
+      return config.Bad(
+          "attention.head_count",
+          fmt::format("a divisor of embedding_length {} (there is no key_length)", hidden_size));
+    attention.head_dim = key_length.value_or(hidden_size / heads[i]);
+    if (value_length != 0 && value_length != attention.head_dim)
+      return config.Bad("attention.value_length",
+                        fmt::format("the length of a key, {}", attention.head_dim));
+    if (heads[i] > kMaxSize / attention.head_dim)
+      return config.Bad("attention.head_count",
+                        fmt::format("at most {} (heads times key length {})",
+                                    kMaxSize / attention.head_dim, attention.head_dim));
+    attention.query_scale.value = 1 / std::sqrt(static_cast<double>(attention.head_dim));
+  }
+  return layers;
+}
+
+Result<double> GetGgufPositive(GgufConfig& config, std::string_view key, double otherwise) {
+  LS_TRY(const double value, config.Get<double>(key, 0));
+  if (value < 0) return config.Bad(key, "a number above 0");
+  return value == 0 ? otherwise : value;
+}
+
 Result<ModelSpec> ParseGgufCommon(GgufConfig& config) {
   ModelSpec spec;
   spec.architecture = config.architecture();
-  LS_TRY(spec.max_position_embeddings, config.RequireSize("context_length"));
+  LS_TRY(spec.max_position_embeddings, config.RequireCount("context_length", kMaxLength));
   LS_TRY(spec.embedding.hidden_size, config.RequireSize("embedding_length"));
   // The tensor decides: the key vocab_size is optional, and the tokenizer may know fewer tokens
   // than the embedding has rows.

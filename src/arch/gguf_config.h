@@ -26,6 +26,7 @@ class GgufConfig {
   Result<T> Require(std::string_view key);
   template <typename T>
   Result<T> Get(std::string_view key, T otherwise);  // `otherwise` is llama.cpp's default
+  // Sizes of one dimension of a weight: 1 to kMaxSize (hf_config.h).
   Result<int64_t> RequireSize(std::string_view key);
   Result<int64_t> GetSize(std::string_view key, int64_t otherwise);
   // Numbers that size what is built from the file (layers, experts). A larger one than `max` is an
@@ -75,6 +76,15 @@ struct GgufRopeQuery {
   bool deepseek_mscale = false;
 };
 Result<RopeSpec> ParseGgufRope(GgufConfig& config, const GgufRopeQuery& query);
+
+// One AttentionSpec per layer: attention.head_count, head_count_kv (absent: head_count; 0: a layer
+// without attention), key_length (absent: embedding_length / head_count), checked to divide, with
+// all else left at its default except query_scale = 1 / sqrt(head_dim).
+Result<std::vector<AttentionSpec>> ParseGgufHeads(GgufConfig& config, int64_t hidden_size,
+                                                  int64_t num_layers);
+
+// A number above 0; `otherwise` when absent or stated as 0, as llama.cpp takes it.
+Result<double> GetGgufPositive(GgufConfig& config, std::string_view key, double otherwise);
 
 // vocab size, embedding_length, context_length, token ids, tied head (GGUF states it by leaving
 // output.weight out) and the architecture's name.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "arch/gguf_config.h"
+#include "arch/hf_config.h"
 
 namespace lockstep {
 namespace {
@@ -35,8 +36,12 @@ Result<ScalingKeys> ReadScalingKeys(GgufConfig& config) {
   if (keys.factor == 0) keys.factor = 1;
   LS_TRY(keys.attn_factor, config.Get<double>("rope.scaling.attn_factor", 1));
   if (keys.attn_factor <= 0) return config.Bad("rope.scaling.attn_factor", "a factor above 0");
-  LS_TRY(const int64_t context, config.GetSize("context_length", 0));
-  LS_TRY(keys.original_context, config.GetSize("rope.scaling.original_context_length", context));
+  LS_TRY(const int64_t context, config.Get<int64_t>("context_length", 0));
+  LS_TRY(keys.original_context,
+         config.Get<int64_t>("rope.scaling.original_context_length", context));
+  if (keys.original_context < 0 || keys.original_context > kMaxLength)
+    return config.Bad("rope.scaling.original_context_length",
+                      fmt::format("a length up to {}", kMaxLength));
   config.Ignore("rope.scaling.finetuned");  // how the model was trained
   return keys;
 }
