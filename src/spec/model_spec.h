@@ -5,8 +5,8 @@
 // or into each other. A fact that does not apply is absent (std::optional, a variant's alternative),
 // never a plausible default. Each formula, with its Hugging Face and GGUF key, is in docs/model_spec.md.
 //
-// Adding a field: add it here and to the field list in spec/fields.h. JSON, diff, edit by path and
-// printing follow from that list.
+// Adding a field: add it here and to the field list in spec/field_list.h (it does not compile otherwise).
+// JSON, diff, edit by path and printing follow from that list.
 #pragma once
 
 #include <cstdint>
@@ -170,10 +170,12 @@ enum class RouterScoring {
   kSparseMixer,      // PhiMoE: two experts, each weighed against the logits within `sparse_mixer_jitter`
 };
 
-// Experts are kept in groups; only the best groups (by the sum of their two best scores) may be chosen from.
+// Experts are kept in groups; only the best groups may be chosen from. A group is worth the sum of its
+// best_per_group best scores: DeepSeek-V3 takes 2, DeepSeek-V2 its best one.
 struct RouterGroups {
   int64_t n_group = 0;
   int64_t topk_group = 0;
+  int64_t best_per_group = 2;
   bool operator==(const RouterGroups&) const = default;
 };
 
