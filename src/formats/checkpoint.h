@@ -5,30 +5,16 @@
 
 #include <filesystem>
 #include <memory>
-#include <span>
-#include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
 #include "formats/gguf_metadata.h"
-#include "quant/tensor_type.h"
+#include "formats/tensor_info.h"
 
 namespace lockstep {
-
-struct TensorInfo {
-  std::string name;
-  std::vector<int64_t> shape;  // outermost first, as PyTorch prints it (GGUF's dimensions reversed)
-  const TensorType* type = nullptr;
-  std::span<const std::byte>
-      data;         // into the checkpoint's mapped files; its size matches shape and type
-  size_t file = 0;  // index into Checkpoint::files
-
-  int64_t elements() const;
-};
 
 struct Checkpoint {
   enum class Kind { kHuggingFace, kGguf };

@@ -1,0 +1,27 @@
+// Words for error messages: what a file looks like when it is not what was expected, and names and
+// shapes from hostile files made printable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// What the first bytes look like, as a phrase that ends a sentence: `an HTML page (the download
+// returned a web page instead of the file)`. Reads at most a few hundred bytes.
+std::string DescribeContent(std::span<const std::byte> bytes);
+
+// True when the file opens like a safetensors file: eight bytes of length, then '{'.
+bool LooksLikeSafetensors(std::span<const std::byte> bytes);
+bool LooksLikeGguf(std::span<const std::byte> bytes);
+
+// A name in quotes, on one line, of bounded length: control characters and bytes that are not UTF-8
+// are escaped, and what follows the first 96 bytes is left out.
+std::string Quoted(std::string_view name);
+
+std::string ShapeText(std::span<const int64_t> shape);  // "[2, 3]"
+
+}  // namespace lockstep
