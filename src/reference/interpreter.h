@@ -1,13 +1,14 @@
-// Interpreter: what a ModelSpec means, computed plainly. One formula per operation (ops.h), each with its
-// source; every intermediate is a tap. It is the truth that everything else is compared with, so it
-// shares no numeric code with the engine or the exporters.
+// Interpreter: what a ModelSpec means, computed plainly. One formula per operation (ops.h), each
+// with its source; every intermediate is a tap. It is the truth that everything else is compared
+// with, so it shares no numeric code with the engine or the exporters.
 //
-// Numbers do not depend on the number of threads, on how a sequence is cut into calls, or on what else
-// was run: each output element is one fixed sequence of operations. The one exception is the
-// definition's own: dynamic RoPE and longrope choose their frequencies by the length of the whole call.
+// Numbers do not depend on the number of threads, on how a sequence is cut into calls, or on what
+// else was run: each output element is one fixed sequence of operations. The one exception is the
+// definition's own: dynamic RoPE and longrope choose their frequencies by the length of the whole
+// call.
 //
-// Interpreter<float> is the fp32 reference; Interpreter<double> measures its noise. RoPE angles are fp32
-// in both, as transformers computes them under every dtype.
+// Interpreter<float> is the fp32 reference; Interpreter<double> measures its noise. RoPE angles are
+// fp32 in both, as transformers computes them under every dtype.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@
 
 namespace lockstep {
 
-// Receives intermediates. Tensors arrive per call of Append, and per chunk of a long call: `first` is the
-// position in the sequence of their first row.
+// Receives intermediates. Tensors arrive per call of Append, and per chunk of a long call: `first`
+// is the position in the sequence of their first row.
 template <typename T>
 class TapSink {
  public:
@@ -40,8 +41,8 @@ class TapSink {
 template <typename T>
 struct Sequence {
   struct Layer {
-    std::vector<T> k;     // attention: [position, num_key_value_heads * head_dim]; MLA: expanded keys
-    std::vector<T> v;     // attention: likewise; MLA: [position, heads * v_head_dim]
+    std::vector<T> k;  // attention: [position, num_key_value_heads * head_dim]; MLA: expanded keys
+    std::vector<T> v;  // attention: likewise; MLA: [position, heads * v_head_dim]
     std::vector<T> conv;  // short convolution: B * x, [position, hidden_size]
   };
   std::vector<Layer> layers;
@@ -56,8 +57,8 @@ std::optional<int64_t> ContextLimit(const ModelSpec& spec);
 template <typename T>
 class Interpreter {
  public:
-  // All three must outlive the interpreter. The spec must be valid and the weights bound to a spec that
-  // needs the same weights (a fault may have edited it since).
+  // All three must outlive the interpreter. The spec must be valid and the weights bound to a spec
+  // that needs the same weights (a fault may have edited it since).
   Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool);
   ~Interpreter();
 
@@ -65,8 +66,8 @@ class Interpreter {
 
   // Runs `ids` after what the sequence holds and keeps their keys and values. Returns logits
   // [1 or ids.size(), vocab_size], owned by the interpreter and valid until its next call.
-  // Errors (the sequence is unchanged): no ids, an id outside the vocabulary, a length past the learned
-  // positions or the context; the message has the numbers.
+  // Errors (the sequence is unchanged): no ids, an id outside the vocabulary, a length past the
+  // learned positions or the context; the message has the numbers.
   Result<MatrixView<const T>> Append(Sequence<T>& sequence, std::span<const int32_t> ids,
                                      LogitsFor wanted = LogitsFor::kLast,
                                      TapSink<T>* taps = nullptr);
@@ -74,9 +75,9 @@ class Interpreter {
   // Forgets everything from position `length` on: the next Append continues there.
   void Truncate(Sequence<T>& sequence, int64_t length) const;
 
-  // A padded batch in one call: row b of `ids` counts where `mask` is not 0. Each row is computed as if
-  // alone: padding takes no position and is seen by no one. Logits of padding are 0.
-  // ids, mask: [batch * length]; returns [batch * length, vocab_size].
+  // A padded batch in one call: row b of `ids` counts where `mask` is not 0. Each row is computed
+  // as if alone: padding takes no position and is seen by no one. Logits of padding are 0. ids,
+  // mask: [batch * length]; returns [batch * length, vocab_size].
   Result<std::vector<T>> RunBatch(std::span<const int32_t> ids, std::span<const uint8_t> mask,
                                   int64_t batch);
 

@@ -113,7 +113,7 @@ struct AttentionSpec {
   std::optional<NormSpec> q_norm;          // before RoPE
   std::optional<NormSpec> k_norm;
   QkNormScope qk_norm_scope = QkNormScope::kHead;
-  std::optional<double> clip_qkv;          // q, k, v clamped to [-clip, clip] (before RoPE)
+  std::optional<double> clip_qkv;          // q, k, v clamped to [-clip, clip]; after the norms, before RoPE
   bool sinks = false;                      // a learned logit per head joins the softmax and is dropped
   bool operator==(const AttentionSpec&) const = default;
 };

@@ -1,0 +1,530 @@
+#include "reference/interpreter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "reference/linear.h"
+#include "reference/ops.h"
+#include "reference/rope.h"
+
+namespace lockstep {
+namespace {
+
+// Tokens that go through the layers together: bounds the memory of a long prompt's activations.
+constexpr size_t kChunk = 512;
+
+template <typename T>
+struct Matrix {
+  std::vector<T> data;
+  size_t rows = 0, cols = 0;
+  Matrix(size_t rows, size_t cols) : data(rows * cols), rows(rows), cols(cols) {}
+  operator MatrixView<T>() { return {data.data(), rows, cols}; }
+  operator MatrixView<const T>() const { return {data.data(), rows, cols}; }
+  MatrixView<T> view() { return *this; }
+};
+
+template <typename T>
+void Add(MatrixView<const T> x, MatrixView<T> y) {
+  for (size_t t = 0; t < y.rows; ++t)
+    for (size_t i = 0; i < y.cols; ++i) y(t, i) += x(t, i);
+}
+
+// What attention needs to know once q, k and v exist.
+struct AttendShape {
+  size_t num_heads, num_kv_heads, key_dim, value_dim;
+};
+
+// One chunk of one sequence on its way through the layers.
+template <typename T>
+class Pass {
+ public:
+  Pass(const ModelSpec& spec, const Weights& weights, ThreadPool& pool, Sequence<T>& sequence,
+       int64_t first, size_t count, int64_t length, TapSink<T>* taps)
+      : spec_(spec),
+        weights_(weights),
+        pool_(pool),
+        sequence_(sequence),
+        first_(first),
+        count_(count),
+        length_(length),
+        taps_(taps) {}
+
+  Matrix<T> Embed(std::span<const int32_t> ids) {
+    const EmbeddingSpec& embedding = spec_.embedding;
+    Matrix<T> x(count_, Hidden());
+    std::vector<float> row(Hidden());
+    const WeightView& table = weights_.Get(Role::kEmbedTokens);
+    for (size_t t = 0; t < count_; ++t) {
+      table.ReadRows(ids[t], 1, row.data(), table.cols);
+      std::ranges::copy(row, x.view().row(t).begin());
+    }
+    ApplyScale<T>(embedding.scale, x);
+    if (embedding.positions) {
+      const WeightView& positions = weights_.Get(Role::kEmbedPositions);
+      for (size_t t = 0; t < count_; ++t) {
+        positions.ReadRows(first_ + static_cast<int64_t>(t), 1, row.data(), positions.cols);
+        for (size_t i = 0; i < row.size(); ++i) x.view()(t, i) += static_cast<T>(row[i]);
+      }
+    }
+    Put(Tap::kEmbedding, -1, x);
+    return x;
+  }
+
+  // x <- the layer's output.
+  void Layer(int index, Matrix<T>& x) {
+    layer_ = index;
+    const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
+    Matrix<T> mixer_in = Normed(layer.mixer_pre_norm, Role::kMixerPreNorm, x);
+    Put(Tap::kMixerNorm, index, mixer_in);
+    Matrix<T> mixed =
+        std::visit([&](const auto& mixer) { return Mix(mixer, mixer_in); }, layer.mixer);
+    Put(Tap::kMixer, index, mixed);
+    if (layer.mixer_post_norm) {
+      mixed = Normed(layer.mixer_post_norm, Role::kMixerPostNorm, mixed);
+      Put(Tap::kMixerPostNorm, index, mixed);
+    }
+    ApplyScale<T>(layer.residual, mixed);
+    if (layer.wiring == Wiring::kSequential) {
+      Add<T>(mixed, x);
+      Put(Tap::kMixerResidual, index, x);
+    }
+    // Parallel wiring without a norm of its own: the MLP reads what the mixer read.
+    Matrix<T> mlp_in = layer.wiring == Wiring::kParallel && !layer.mlp_pre_norm
+                           ? std::move(mixer_in)
+                           : Normed(layer.mlp_pre_norm, Role::kMlpPreNorm, x);
+    Put(Tap::kMlpNorm, index, mlp_in);
+    Matrix<T> fed =
+        std::visit([&](const auto& mlp) { return FeedForward(mlp, mlp_in); }, layer.mlp);
+    Put(Tap::kMlp, index, fed);
+    if (layer.mlp_post_norm) {
+      fed = Normed(layer.mlp_post_norm, Role::kMlpPostNorm, fed);
+      Put(Tap::kMlpPostNorm, index, fed);
+    }
+    ApplyScale<T>(layer.residual, fed);
+    if (layer.wiring == Wiring::kParallel) Add<T>(mixed, fed);
+    Add<T>(fed, x);
+    Put(Tap::kOutput, index, x);
+  }
+
+  // Logits of the last `rows` rows of x into `logits` [rows, vocab_size].
+  void Head(Matrix<T>& x, MatrixView<T> logits) {
+    layer_ = -1;
+    x = Normed(spec_.final_norm, Role::kFinalNorm, x);
+    Put(Tap::kFinalNorm, -1, x);
+    if (logits.rows == 0) return;
+    const WeightView& head = weights_.Get(spec_.lm_head.tied ? Role::kEmbedTokens : Role::kLmHead);
+    const WeightView* bias =
+        spec_.lm_head.bias ? &weights_.Get(Role::kLmHead, -1, Part::kBias) : nullptr;
+    Linear<T>(pool_, head, bias, x.view().block(x.rows - logits.rows, logits.rows), logits);
+    ApplyScale<T>(spec_.lm_head.logit_scale, logits);
+    if (spec_.lm_head.logit_softcap)
+      pool_.For(logits.rows,
+                [&](size_t t) { SoftCap<T>(*spec_.lm_head.logit_softcap, logits.row(t)); });
+    if (taps_ != nullptr && taps_->Wants(Tap::kLogits, -1))
+      taps_->Put(Tap::kLogits, -1, first_ + static_cast<int64_t>(x.rows - logits.rows), logits);
+  }
+
+ private:
+  size_t Hidden() const { return static_cast<size_t>(spec_.embedding.hidden_size); }
+
+  void Put(Tap tap, int layer, MatrixView<const T> rows) {
+    if (taps_ != nullptr && taps_->Wants(tap, layer)) taps_->Put(tap, layer, first_, rows);
+  }
+
+  std::vector<float> ReadVector(Role role, Part part) const {
+    const WeightView& view = weights_.Get(role, layer_, part);
+    std::vector<float> values(static_cast<size_t>(view.elements()));
+    view.ReadRows(0, view.rows, values.data(), view.cols);
+    return values;
+  }
+
+  void NormInPlace(const NormSpec& norm, Role role, size_t group_size, MatrixView<T> x) {
+    const std::vector<float> w =
+        norm.weight ? ReadVector(role, Part::kWeight) : std::vector<float>{};
+    const std::vector<float> b = norm.bias ? ReadVector(role, Part::kBias) : std::vector<float>{};
+    Norm<T>(norm, w, b, group_size, x, x);
+  }
+
+  Matrix<T> Normed(const std::optional<NormSpec>& norm, Role role, Matrix<T> x) {
+    if (norm) NormInPlace(*norm, role, x.cols, x);
+    return x;
+  }
+
+  Matrix<T> Project(Role role, MatrixView<const T> x, bool has_bias, int expert = -1) {
+    const WeightView& weight = weights_.Get(role, layer_, Part::kWeight, expert);
+    const WeightView* bias = has_bias ? &weights_.Get(role, layer_, Part::kBias, expert) : nullptr;
+    Matrix<T> y(x.rows, static_cast<size_t>(weight.rows));
+    Linear<T>(pool_, weight, bias, x, y);
+    return y;
+  }
+
+  // --- Mixers ---
+
+  Matrix<T> Mix(const AttentionSpec& a, const Matrix<T>& x) {
+    Matrix<T> q = Project(Role::kQProj, x, a.q_bias);
+    Matrix<T> k = Project(Role::kKProj, x, a.k_bias);
+    Matrix<T> v = Project(Role::kVProj, x, a.v_bias);
+    Put(Tap::kQ, layer_, q);
+    Put(Tap::kK, layer_, k);
+    Put(Tap::kV, layer_, v);
+    NormQk(a.q_norm, Role::kQNorm, Tap::kQNorm, a, q);
+    NormQk(a.k_norm, Role::kKNorm, Tap::kKNorm, a, k);
+    if (a.clip_qkv) {
+      const T clip = static_cast<T>(*a.clip_qkv);
+      for (Matrix<T>* m : {&q, &k, &v})
+        for (T& e : m->data) e = std::clamp(e, -clip, clip);
+    }
+    if (a.rope) {
+      const RopeTable table(*a.rope, first_, static_cast<int64_t>(count_), length_);
+      ApplyRope<T>(table, a.rope->layout, a.num_attention_heads, a.head_dim, 0, q);
+      ApplyRope<T>(table, a.rope->layout, a.num_key_value_heads, a.head_dim, 0, k);
+      Put(Tap::kQRope, layer_, q);
+      Put(Tap::kKRope, layer_, k);
+    }
+    auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
+    cache.k.insert(cache.k.end(), k.data.begin(), k.data.end());
+    cache.v.insert(cache.v.end(), v.data.begin(), v.data.end());
+    const auto head_dim = static_cast<size_t>(a.head_dim);
+    const Matrix<T> out =
+        Attend({static_cast<size_t>(a.num_attention_heads),
+                static_cast<size_t>(a.num_key_value_heads), head_dim, head_dim},
+               a.query_scale, a.sliding_window, a.logit_softcap,
+               a.sinks ? ReadVector(Role::kSinks, Part::kWeight) : std::vector<float>{}, q);
+    return Project(Role::kOProj, out, a.o_bias);
+  }
+
+  void NormQk(const std::optional<NormSpec>& norm, Role role, Tap tap, const AttentionSpec& a,
+              Matrix<T>& x) {
+    if (!norm) return;
+    const bool per_head = a.qk_norm_scope == QkNormScope::kHead;
+    NormInPlace(*norm, role, per_head ? static_cast<size_t>(a.head_dim) : x.cols, x);
+    Put(tap, layer_, x);
+  }
+
+  // DeepseekV3Attention: q = [nope | rope] per head; kv_a = [latent | one k_rope for all heads];
+  // kv_b(norm(latent)) = [k_nope | v] per head. Keys and values are cached expanded.
+  Matrix<T> Mix(const MlaSpec& a, const Matrix<T>& x) {
+    const auto heads = static_cast<size_t>(a.num_attention_heads);
+    const auto nope = static_cast<size_t>(a.qk_nope_head_dim);
+    const auto rope = static_cast<size_t>(a.qk_rope_head_dim);
+    const auto v_dim = static_cast<size_t>(a.v_head_dim);
+    const auto latent = static_cast<size_t>(a.kv_lora_rank);
+    Matrix<T> q(0, 0);
+    if (a.q_lora_rank) {
+      Matrix<T> q_a = Project(Role::kQAProj, x, a.bias);
+      Put(Tap::kQA, layer_, q_a);
+      q_a = Normed(a.q_a_norm, Role::kQANorm, std::move(q_a));
+      q = Project(Role::kQBProj, q_a, false);
+    } else {
+      q = Project(Role::kQProj, x, false);
+    }
+    Put(Tap::kQ, layer_, q);
+    Matrix<T> kv_a = Project(Role::kKvAProj, x, a.bias);
+    Put(Tap::kKvA, layer_, kv_a);
+    Matrix<T> compressed(count_, latent), k_rope(count_, rope);
+    for (size_t t = 0; t < count_; ++t) {
+      const auto row = kv_a.view().row(t);
+      std::ranges::copy(row.first(latent), compressed.view().row(t).begin());
+      std::ranges::copy(row.subspan(latent), k_rope.view().row(t).begin());
+    }
+    compressed = Normed(a.kv_a_norm, Role::kKvANorm, std::move(compressed));
+    Matrix<T> kv_b = Project(Role::kKvBProj, compressed, false);
+    Put(Tap::kKvB, layer_, kv_b);
+
+    const RopeTable table(a.rope, first_, static_cast<int64_t>(count_), length_);
+    ApplyRope<T>(table, a.rope.layout, a.num_attention_heads,
+                 a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim, q);
+    ApplyRope<T>(table, a.rope.layout, 1, a.qk_rope_head_dim, 0, k_rope);
+    Matrix<T> k(count_, heads * (nope + rope)), v(count_, heads * v_dim);
+    for (size_t t = 0; t < count_; ++t) {
+      for (size_t h = 0; h < heads; ++h) {
+        const auto expanded = kv_b.view().row(t).subspan(h * (nope + v_dim), nope + v_dim);
+        const auto key = k.view().row(t).subspan(h * (nope + rope), nope + rope);
+        std::ranges::copy(expanded.first(nope), key.begin());
+        std::ranges::copy(k_rope.view().row(t), key.begin() + static_cast<std::ptrdiff_t>(nope));
+        std::ranges::copy(expanded.subspan(nope),
+                          v.view().row(t).begin() + static_cast<std::ptrdiff_t>(h * v_dim));
+      }
+    }
+    Put(Tap::kQRope, layer_, q);
+    Put(Tap::kKRope, layer_, k);
+    Put(Tap::kV, layer_, v);
+    auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
+    cache.k.insert(cache.k.end(), k.data.begin(), k.data.end());
+    cache.v.insert(cache.v.end(), v.data.begin(), v.data.end());
+    const Matrix<T> out = Attend({heads, heads, nope + rope, v_dim}, a.query_scale, std::nullopt,
+                                 std::nullopt, {}, q);
+    return Project(Role::kOProj, out, a.bias);
+  }
+
+  // softmax(scale * q . k, capped, over the visible keys) . v for every head of every token.
+  Matrix<T> Attend(const AttendShape& shape, const Scale& query_scale,
+                   const std::optional<int64_t>& window, const std::optional<double>& softcap,
+                   const std::vector<float>& sinks, const Matrix<T>& q) {
+    const auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
+    const size_t key_stride = shape.num_kv_heads * shape.key_dim;
+    const size_t value_stride = shape.num_kv_heads * shape.value_dim;
+    const size_t heads_per_kv = shape.num_heads / shape.num_kv_heads;
+    Matrix<T> out(count_, shape.num_heads * shape.value_dim);
+    pool_.For(count_ * shape.num_heads, [&](size_t task) {
+      const size_t t = task / shape.num_heads, h = task % shape.num_heads;
+      const size_t position = static_cast<size_t>(first_) + t;
+      // Causal: this position and those before it; a window of w sees the w latest.
+      const size_t begin = window && position + 1 > static_cast<size_t>(*window)
+                               ? position + 1 - static_cast<size_t>(*window)
+                               : 0;
+      const size_t visible = position + 1 - begin;
+      const size_t kv_head = h / heads_per_kv;
+      std::vector<T> scores(visible);
+      Scores(q.data.data() + t * q.cols + h * shape.key_dim,
+             cache.k.data() + begin * key_stride + kv_head * shape.key_dim, key_stride, visible,
+             shape.key_dim, scores.data());
+      ApplyScale<T>(query_scale, {scores.data(), 1, visible});
+      if (softcap) SoftCap<T>(*softcap, scores);
+      const T sink = sinks.empty() ? T{0} : static_cast<T>(sinks[h]);
+      Softmax<T>(scores, sinks.empty() ? nullptr : &sink);
+      WeightedSum(scores.data(), cache.v.data() + begin * value_stride + kv_head * shape.value_dim,
+                  value_stride, visible, shape.value_dim,
+                  out.view().row(t).data() + h * shape.value_dim);
+    });
+    Put(Tap::kAttention, layer_, out);
+    return out;
+  }
+
+  // Lfm2ShortConv: B, C, x = in_proj; out_proj(C * conv(B * x)), each channel with its own kernel
+  // whose last element meets the present position.
+  Matrix<T> Mix(const ShortConvSpec& c, const Matrix<T>& x) {
+    const size_t hidden = Hidden();
+    const auto kernel = static_cast<size_t>(c.kernel_size);
+    Matrix<T> bcx = Project(Role::kConvInProj, x, c.bias);
+    Matrix<T> bx(count_, hidden);
+    for (size_t t = 0; t < count_; ++t)
+      for (size_t i = 0; i < hidden; ++i)
+        bx.view()(t, i) = bcx.view()(t, i) * bcx.view()(t, 2 * hidden + i);
+    Put(Tap::kConvIn, layer_, bx);
+    auto& inputs = sequence_.layers[static_cast<size_t>(layer_)].conv;
+    inputs.insert(inputs.end(), bx.data.begin(), bx.data.end());
+    const std::vector<float> weight = ReadVector(Role::kConv, Part::kWeight);  // [hidden, kernel]
+    const std::vector<float> bias =
+        c.bias ? ReadVector(Role::kConv, Part::kBias) : std::vector<float>(hidden, 0.0f);
+    Matrix<T> y(count_, hidden);
+    for (size_t t = 0; t < count_; ++t) {
+      const size_t position = static_cast<size_t>(first_) + t;
+      for (size_t i = 0; i < hidden; ++i) {
+        T sum = 0;
+        for (size_t j = 0; j < kernel; ++j)  // kernel element j meets position - (kernel - 1 - j)
+          if (position + j + 1 >= kernel)
+            sum += static_cast<T>(weight[i * kernel + j]) *
+                   inputs[(position + j + 1 - kernel) * hidden + i];
+        y.view()(t, i) = sum + static_cast<T>(bias[i]);
+      }
+    }
+    Put(Tap::kConvOut, layer_, y);
+    for (size_t t = 0; t < count_; ++t)
+      for (size_t i = 0; i < hidden; ++i) y.view()(t, i) *= bcx.view()(t, hidden + i);
+    return Project(Role::kConvOutProj, y, c.bias);
+  }
+
+  // --- Feed-forward ---
+
+  struct MlpRoles {
+    Role gate, up, down;
+    bool taps = false;
+  };
+
+  Matrix<T> Mlp(const MlpSpec& mlp, MatrixView<const T> x, const MlpRoles& roles, int expert = -1) {
+    Matrix<T> up = Project(roles.up, x, mlp.up_bias, expert);
+    if (roles.taps) Put(Tap::kUp, layer_, up);
+    if (mlp.gated) {
+      Matrix<T> gate = Project(roles.gate, x, mlp.up_bias, expert);
+      if (roles.taps) Put(Tap::kGate, layer_, gate);
+      GatedActivation<T>(mlp, up, gate);
+      up = std::move(gate);
+    } else {
+      for (T& e : up.data) e = Activate(mlp.activation, e);
+    }
+    if (roles.taps) Put(Tap::kActivation, layer_, up);
+    return Project(roles.down, up, mlp.down_bias, expert);
+  }
+
+  Matrix<T> FeedForward(const MlpSpec& mlp, const Matrix<T>& x) {
+    return Mlp(mlp, x, {Role::kGateProj, Role::kUpProj, Role::kDownProj, true});
+  }
+
+  Matrix<T> FeedForward(const MoeSpec& moe, const Matrix<T>& x) {
+    Matrix<T> weights = Project(Role::kRouter, x, moe.router.bias);
+    Put(Tap::kRouterLogits, layer_, weights);
+    Route<T>(moe.router, moe.num_experts_per_tok,
+             moe.router.selection_bias ? ReadVector(Role::kRouterSelectionBias, Part::kWeight)
+                                       : std::vector<float>{},
+             weights);
+    Put(Tap::kRouterWeights, layer_, weights);
+
+    // Experts in the order of their number, each over the tokens that chose it.
+    Matrix<T> out(count_, Hidden());
+    for (size_t e = 0; e < weights.cols; ++e) {
+      std::vector<size_t> tokens;
+      for (size_t t = 0; t < count_; ++t)
+        if (weights.view()(t, e) != T{0}) tokens.push_back(t);
+      if (tokens.empty()) continue;
+      Matrix<T> in(tokens.size(), Hidden());
+      for (size_t i = 0; i < tokens.size(); ++i)
+        std::copy_n(x.data.begin() + static_cast<std::ptrdiff_t>(tokens[i] * x.cols), x.cols,
+                    in.view().row(i).begin());
+      Matrix<T> y =
+          Mlp(moe.expert, in, {Role::kExpertGateProj, Role::kExpertUpProj, Role::kExpertDownProj},
+              static_cast<int>(e));
+      for (size_t i = 0; i < tokens.size(); ++i)
+        for (size_t c = 0; c < y.cols; ++c)
+          out.view()(tokens[i], c) += weights.view()(tokens[i], e) * y.view()(i, c);
+    }
+    Put(Tap::kExperts, layer_, out);
+    if (moe.shared_expert) {
+      Matrix<T> shared = Mlp(moe.shared_expert->mlp, x,
+                             {Role::kSharedGateProj, Role::kSharedUpProj, Role::kSharedDownProj});
+      if (moe.shared_expert->sigmoid_gate) {
+        const Matrix<T> gate = Project(Role::kSharedExpertGate, x, false);
+        for (size_t t = 0; t < count_; ++t)
+          for (T& s : shared.view().row(t)) s *= T{1} / (T{1} + std::exp(-gate.data[t]));
+      }
+      Put(Tap::kSharedExpert, layer_, shared);
+      Add<T>(shared, out);
+    }
+    return out;
+  }
+
+  const ModelSpec& spec_;
+  const Weights& weights_;
+  ThreadPool& pool_;
+  Sequence<T>& sequence_;
+  const int64_t first_;   // position of the chunk's first token
+  const size_t count_;    // tokens in the chunk
+  const int64_t length_;  // positions once the whole call is done: what dynamic RoPE asks
+  TapSink<T>* taps_;
+  int layer_ = -1;
+};
+
+bool StretchesItself(const LayerSpec& layer) {
+  const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+  return attention != nullptr && attention->rope && attention->rope->scaling &&
+         std::holds_alternative<DynamicScaling>(*attention->rope->scaling);
+}
+
+Status CheckCall(const ModelSpec& spec, int64_t held, std::span<const int32_t> ids) {
+  if (ids.empty())
+    return UsageError("there are no tokens to run; give a prompt of at least one token");
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= spec.embedding.vocab_size)
+      return UsageError(
+          "token {} of the input has id {}, but the model's vocabulary has ids 0 to {}", i, ids[i],
+          spec.embedding.vocab_size - 1);
+  const auto total = held + static_cast<int64_t>(ids.size());
+  const auto limit = ContextLimit(spec);
+  if (limit && total > *limit) {
+    return UsageError(
+        "the sequence would have {} tokens ({} held, {} new), but the model {} {} positions; "
+        "shorten the "
+        "input or generate less",
+        total, held, ids.size(),
+        spec.embedding.positions ? "has learned only" : "was made for at most", *limit);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<int64_t> ContextLimit(const ModelSpec& spec) {
+  if (spec.embedding.positions) return spec.embedding.positions->num_positions;
+  if (std::ranges::any_of(spec.layers, StretchesItself)) return std::nullopt;
+  if (spec.max_position_embeddings <= 0) return std::nullopt;
+  return spec.max_position_embeddings;
+}
+
+template <typename T>
+struct Interpreter<T>::Scratch {
+  std::vector<T> logits;
+};
+
+template <typename T>
+Interpreter<T>::Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool)
+    : spec_(spec), weights_(weights), pool_(pool), scratch_(std::make_unique<Scratch>()) {}
+
+template <typename T>
+Interpreter<T>::~Interpreter() = default;
+
+template <typename T>
+Sequence<T> Interpreter<T>::NewSequence() const {
+  Sequence<T> sequence;
+  sequence.layers.resize(spec_.layers.size());
+  return sequence;
+}
+
+template <typename T>
+Result<MatrixView<const T>> Interpreter<T>::Append(Sequence<T>& sequence,
+                                                   std::span<const int32_t> ids, LogitsFor wanted,
+                                                   TapSink<T>* taps) {
+  LS_RETURN_IF_ERROR(CheckCall(spec_, sequence.length, ids));
+  const auto vocab = static_cast<size_t>(spec_.embedding.vocab_size);
+  const size_t wanted_rows = wanted == LogitsFor::kAll    ? ids.size()
+                             : wanted == LogitsFor::kLast ? 1
+                                                          : 0;
+  scratch_->logits.assign(wanted_rows * vocab, T{0});
+  const MatrixView<T> logits(scratch_->logits.data(), wanted_rows, vocab);
+  const int64_t length = sequence.length + static_cast<int64_t>(ids.size());
+  for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
+    const size_t count = std::min(kChunk, ids.size() - begin);
+    const bool last = begin + count == ids.size();
+    Pass<T> pass(spec_, weights_, pool_, sequence, sequence.length, count, length, taps);
+    Matrix<T> x = pass.Embed(ids.subspan(begin, count));
+    for (size_t layer = 0; layer < spec_.layers.size(); ++layer)
+      pass.Layer(static_cast<int>(layer), x);
+    if (wanted == LogitsFor::kAll)
+      pass.Head(x, logits.block(begin, count));
+    else if (last || taps != nullptr)
+      pass.Head(x, logits.block(0, last ? wanted_rows : 0));
+    sequence.length += static_cast<int64_t>(count);
+  }
+  return MatrixView<const T>(logits);
+}
+
+template <typename T>
+void Interpreter<T>::Truncate(Sequence<T>& sequence, int64_t length) const {
+  LS_CHECK(length >= 0 && length <= sequence.length, "{} of {}", length, sequence.length);
+  if (sequence.length == 0) return;
+  for (auto& layer : sequence.layers)
+    for (std::vector<T>* rows : {&layer.k, &layer.v, &layer.conv})
+      rows->resize(rows->size() / static_cast<size_t>(sequence.length) *
+                   static_cast<size_t>(length));
+  sequence.length = length;
+}
+
+template <typename T>
+Result<std::vector<T>> Interpreter<T>::RunBatch(std::span<const int32_t> ids,
+                                                std::span<const uint8_t> mask, int64_t batch) {
+  LS_CHECK(batch > 0 && ids.size() == mask.size() && ids.size() % static_cast<size_t>(batch) == 0,
+           "{} ids, {} mask, batch {}", ids.size(), mask.size(), batch);
+  const size_t length = ids.size() / static_cast<size_t>(batch);
+  const auto vocab = static_cast<size_t>(spec_.embedding.vocab_size);
+  std::vector<T> out(ids.size() * vocab, T{0});
+  for (size_t b = 0; b < static_cast<size_t>(batch); ++b) {
+    std::vector<int32_t> row;
+    std::vector<size_t> where;
+    for (size_t t = b * length; t < (b + 1) * length; ++t) {
+      if (mask[t] == 0) continue;
+      row.push_back(ids[t]);
+      where.push_back(t);
+    }
+    if (row.empty()) continue;  // a row of padding only: nothing to compute, and no NaN
+    Sequence<T> sequence = NewSequence();
+    LS_TRY(const MatrixView<const T> logits, Append(sequence, row, LogitsFor::kAll));
+    for (size_t i = 0; i < row.size(); ++i)
+      std::ranges::copy(logits.row(i), out.begin() + static_cast<std::ptrdiff_t>(where[i] * vocab));
+  }
+  return out;
+}
+
+template class Interpreter<float>;
+template class Interpreter<double>;
+
+}  // namespace lockstep
