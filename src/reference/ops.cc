@@ -140,7 +140,7 @@ void KeepBestGroups(const RouterGroups& groups, std::span<T> scores) {
   const size_t size = scores.size() / n;
   std::vector<T> worth;
   for (size_t g = 0; g < n; ++g) {
-    const auto group = scores.subspan(g * size, size);
+    const std::span<const T> group = scores.subspan(g * size, size);
     T sum = 0;
     for (const size_t i :
          TopK<T>(group, std::min(static_cast<size_t>(groups.best_per_group), size)))
