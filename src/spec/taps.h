@@ -1,9 +1,8 @@
 // Taps: the names of the intermediates of one forward pass, as the reference records them, a Trace
 // stores them and bisection walks them. One row per tap in kTaps, in the order of the computation.
 //
-// Shapes: rows are the positions of this run, T. A gap between two columns' factors never exists:
-// [T, H * D] is one row of H heads one after another. A tap of a model that lacks the fact (q_norm
-// without a norm) is not recorded.
+// Shapes: a row is a position of this run, T of them; [T, H * D] holds the heads of a position one
+// after another. A tap of a fact that the layer lacks (q_norm without a norm) is not recorded.
 #pragma once
 
 #include <algorithm>
@@ -60,8 +59,8 @@ struct TapInfo {
   std::string_view description;
 };
 
-// T positions, hidden hidden_size, H attention heads, K key-value heads, D head_dim (of MLA: q and k
-// have nope + rope, v and the attention's output v_head_dim), I intermediate_size, E experts.
+// T positions, hidden hidden_size, H attention heads, K key-value heads, D head_dim (of MLA: q and
+// k have nope + rope, v and the attention's output v_head_dim), I intermediate_size, E experts.
 inline constexpr auto kTaps = std::to_array<TapInfo>({
     // clang-format off
     {.tap = Tap::kEmbedding, .per_layer = false, .name = "embedding", .shape = "[T, hidden]", .description = "token embedding after its scale, plus learned positions: the first layer's input"},
@@ -132,7 +131,7 @@ inline std::optional<TapPlace> ParseTapName(std::string_view name) {
     const size_t digits = static_cast<size_t>(end - name.data());
     if (error != std::errc{} || layer < 0 || digits >= name.size() || name[digits] != '.')
       return std::nullopt;
-    if (digits > 1 && name.front() == '0') return std::nullopt;
+    if (name.front() == '-' || (digits > 1 && name.front() == '0')) return std::nullopt;
     name.remove_prefix(digits + 1);
   }
   const auto row = std::find_if(kTaps.begin(), kTaps.end(), [&](const TapInfo& info) {
