@@ -159,6 +159,20 @@ const Json* HfConfig::FindRaw(std::string_view key) {
 
 bool HfConfig::Has(std::string_view key) { return FindRaw(key) != nullptr; }
 
+bool HfConfig::IsNull(std::string_view key) {
+  read_.insert(std::string(key));
+  if (!config_.is_object()) return false;
+  const auto found = config_.find(std::string(key));
+  return found != config_.end() && found->is_null();
+}
+
+Status HfConfig::Expect(std::string_view key, const Json& value) {
+  const Json* found = FindRaw(key);
+  if (found == nullptr || *found == value) return {};
+  return UnsupportedError("{}: \"{}\" is {}, expected {} (this architecture has no other)", place_,
+                          key, Shown(*found), Shown(value));
+}
+
 template <typename T>
 Result<std::optional<T>> HfConfig::Find(std::string_view key) {
   const Json* value = FindRaw(key);
@@ -353,15 +367,15 @@ Result<AttentionSpec> ParseHeads(HfConfig& config, int64_t hidden_size,
     LS_TRY(attention.num_attention_heads, config.RequireSize("num_attention_heads"));
   }
   const int64_t heads = attention.num_attention_heads;
+  const bool as_many = defaults.num_key_value_heads == 0 || config.IsNull("num_key_value_heads");
   LS_TRY(attention.num_key_value_heads,
-         config.GetSize("num_key_value_heads",
-                        defaults.num_key_value_heads > 0 ? defaults.num_key_value_heads : heads));
+         config.GetSize("num_key_value_heads", as_many ? heads : defaults.num_key_value_heads));
   if (heads % attention.num_key_value_heads != 0)
     return config.Bad("num_key_value_heads",
                       fmt::format("a divisor of the {} attention heads", heads));
   if (defaults.read_head_dim && config.Has("head_dim")) {
     LS_TRY(attention.head_dim, config.RequireSize("head_dim"));
-  } else if (defaults.head_dim > 0) {
+  } else if (defaults.head_dim > 0 && !config.IsNull("head_dim")) {
     attention.head_dim = defaults.head_dim;
   } else {
     if (hidden_size % heads != 0)
@@ -376,6 +390,26 @@ Result<AttentionSpec> ParseHeads(HfConfig& config, int64_t hidden_size,
                                   kMaxSize / attention.head_dim, attention.head_dim));
   attention.query_scale.value = 1 / std::sqrt(static_cast<double>(attention.head_dim));
   return attention;
+}
+
+Result<std::optional<int64_t>> ParseSlidingWindow(HfConfig& config,
+                                                  std::optional<int64_t> otherwise,
+                                                  std::string_view key) {
+  if (config.IsNull(key)) return std::optional<int64_t>();
+  if (!config.Has(key)) return otherwise;
+  LS_TRY(const std::optional<int64_t> window, config.Find<int64_t>(key));
+  if (*window < 1 || *window > kMaxLength)
+    return config.Bad(key, fmt::format("a window of 1 to {}, or null for none", kMaxLength));
+  return window;
+}
+
+Result<std::optional<double>> ParseOptional(HfConfig& config, std::string_view key,
+                                            std::optional<double> otherwise) {
+  if (config.IsNull(key)) return std::optional<double>();
+  LS_TRY(const std::optional<double> value, config.Find<double>(key));
+  if (!value) return otherwise;
+  if (!(*value > 0)) return config.Bad(key, "a number above 0, or null for none");
+  return value;
 }
 
 Result<double> GetPositive(HfConfig& config, std::string_view key, double otherwise) {

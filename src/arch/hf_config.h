@@ -41,10 +41,14 @@ class HfConfig {
   Result<HfConfig*> RequireObject(std::string_view key);
 
   bool Has(std::string_view key);             // present and not null; counts as read
+  bool IsNull(std::string_view key);          // present and null: an explicit "none"
   const Json* FindRaw(std::string_view key);  // nullptr when absent or null; counts as read
   void Ignore(std::string_view key) {
     read_.insert(std::string(key));
   }  // known not to change numbers here
+  // For keys that transformers' code of the family does not have or does not read: absent, null and
+  // `value` are fine, anything else is an error because nothing would come of it.
+  Status Expect(std::string_view key, const Json& value);
   tl::unexpected<Error> Bad(std::string_view key, std::string_view expected)
       const;  // "config.json: "key" is X, expected ..."
 
@@ -80,6 +84,8 @@ Result<Activation> ParseActivation(HfConfig& config, std::string_view key,
 struct RopeQuery {
   int64_t head_dim = 0;
   double default_theta = 10000;
+  // False: the family's code turns whole heads and never looks at partial_rotary_factor (Llama).
+  bool partial_rotary = false;
   double default_partial_rotary_factor = 1;
   // "full_attention", "sliding_attention"; empty: one RoPE for all. With a layer type, values
   // beside the per-type dictionaries do not count, and rope_scaling is of the full_attention layers
@@ -129,6 +135,15 @@ struct HeadDefaults {
 };
 Result<AttentionSpec> ParseHeads(HfConfig& config, int64_t hidden_size,
                                  const HeadDefaults& defaults = {});
+
+// A window: absent gives `otherwise`, null none.
+Result<std::optional<int64_t>> ParseSlidingWindow(HfConfig& config,
+                                                  std::optional<int64_t> otherwise,
+                                                  std::string_view key = "sliding_window");
+
+// A number above 0: absent gives `otherwise`, null none (soft caps).
+Result<std::optional<double>> ParseOptional(HfConfig& config, std::string_view key,
+                                            std::optional<double> otherwise);
 
 // A positive number that is finite; `otherwise` when absent.
 Result<double> GetPositive(HfConfig& config, std::string_view key, double otherwise);

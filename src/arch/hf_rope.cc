@@ -262,12 +262,24 @@ Result<RopeSpec> ParseRope(HfConfig& config, const RopeQuery& query) {
   }
   LS_TRY(rope.theta, GetPositive(parameters, "rope_theta", theta));
 
+  LS_TRY(const std::string old_type, parameters.Get<std::string>("type", "default"));
+  LS_TRY(const std::string type, parameters.Get<std::string>("rope_type", std::string(old_type)));
+
   LS_TRY(double partial,
          config.Get<double>("partial_rotary_factor", double{query.default_partial_rotary_factor}));
   LS_TRY(partial, parameters.Get<double>("partial_rotary_factor", double{partial}));
   if (!(partial > 0 && partial <= 1))
     return (parameters.Has("partial_rotary_factor") ? parameters : config)
         .Bad("partial_rotary_factor", "a number above 0 and up to 1");
+  if (!query.partial_rotary) {
+    // The scaled kinds compute frequencies for the part only, which do not fit a whole head.
+    if (partial != 1 && type != "default")
+      return UnsupportedError(
+          "{}: partial_rotary_factor is {} with rope_type {}, expected 1: this architecture turns "
+          "whole heads",
+          config.place(), partial, type);
+    partial = 1;
+  }
   // int() of Python: towards zero.
   rope.rotary_dim = static_cast<int64_t>(static_cast<double>(query.head_dim) * partial);
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0)
@@ -276,8 +288,6 @@ Result<RopeSpec> ParseRope(HfConfig& config, const RopeQuery& query) {
         "partial_rotary_factor {}), expected an even number of at least 2",
         config.place(), rope.rotary_dim, query.head_dim, partial);
 
-  LS_TRY(const std::string old_type, parameters.Get<std::string>("type", "default"));
-  LS_TRY(const std::string type, parameters.Get<std::string>("rope_type", std::string(old_type)));
   LS_TRY(rope.scaling, ScalingParser(config, parameters, source, query, rope).Parse(type));
   return rope;
 }
