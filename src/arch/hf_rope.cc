@@ -78,7 +78,7 @@ Result<RopeSource> FindSource(HfConfig& config, std::string_view layer_type) {
 
 Status CheckKeys(const RopeSource& source, std::span<const std::string_view> extra) {
   for (const auto& [key, value] : source.parameters.items()) {
-    const auto is_key = [&](std::string_view known) { return known == key; };
+    const auto is_key = [&key = key](std::string_view known) { return known == key; };
     if (std::any_of(std::begin(kKnownKeys), std::end(kKnownKeys), is_key)) continue;
     if (std::any_of(extra.begin(), extra.end(), is_key)) continue;
     if (std::any_of(std::begin(kLayerTypes), std::end(kLayerTypes), is_key))

@@ -11,6 +11,8 @@ template <class... Fs>
 struct Overloaded : Fs... {
   using Fs::operator()...;
 };
+template <typename... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;  // clang 14 does not deduce for aggregates
 
 // theta^(2i / d) in fp32: torch raises the fp32 base to an fp32 exponent.
 std::vector<float> PositionFrequencies(double theta, int64_t rotary_dim) {
