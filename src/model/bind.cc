@@ -40,7 +40,7 @@ Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const
   int64_t all_outputs = outputs, before = 0, step = 1;
   if (!rule.fused.empty()) {
     all_outputs = 0;
-    for (const Role role : rule.fused) {
+    for (const Role& role : rule.fused) {
       const auto found = shapes.find({role, slot.id.part, slot.id.layer, slot.id.expert});
       LS_CHECK(found != shapes.end(), "{}: fused with a role that the spec lacks", tensor.name);
       const int64_t size = is_bias ? found->second.second : found->second.first;
@@ -95,7 +95,6 @@ Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const
         checkpoint.path.string(), tensor.name, fmt::join(tensor.shape, ", "),
         fmt::join(expected, ", "), ToString(slot.id));
   }
-  // pair order
   if (rule.row_order == RowOrder::kInterleavedHalves) view.pair_dim = -1;  // set by the caller
   if (!tensor.type->plain() &&
       (view.col_stride != 1 || view.offset % tensor.type->block_elements != 0 ||

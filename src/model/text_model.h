@@ -1,6 +1,6 @@
-// TextModel: the text side of a checkpoint: its tokenizer, its chat template and the texts of its special
-// tokens. Loaded apart from the weights: a large vocabulary takes tens of milliseconds, and what needs no
-// text does not ask for it.
+// TextModel: the text side of a checkpoint: its tokenizer, its chat template and the texts of its
+// special tokens. Loaded apart from the weights: a large vocabulary takes tens of milliseconds, and
+// what needs no text does not ask for it.
 #pragma once
 
 #include <optional>

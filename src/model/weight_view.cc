@@ -1,8 +1,22 @@
 #include "model/weight_view.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 
 namespace lockstep {
+
+namespace {
+
+// Where llama.cpp's pair order put row r: stored row 2j + t of a head is its row t * pair_dim/2 +
+// j.
+int64_t StoredRow(int64_t row, int64_t pair_dim) {
+  const int64_t head = row / pair_dim, in_head = row % pair_dim, half = pair_dim / 2;
+  return head * pair_dim + 2 * (in_head % half) + in_head / half;
+}
+
+}  // namespace
 
 void WeightView::ReadRows(int64_t first, int64_t count, float* out, int64_t out_stride) const {
   LS_CHECK(first >= 0 && count >= 0 && first + count <= rows, "{}: rows {}+{} of {}", tensor, first,
@@ -27,16 +41,15 @@ void WeightView::ReadRows(int64_t first, int64_t count, float* out, int64_t out_
     }
   } else {
     for (int64_t i = 0; i < count; ++i) {
-      int64_t row = first + i;
-      if (pair_dim != 0) {
-        // Stored row 2j + t of a head is its row t * pair_dim/2 + j.
-        const int64_t head = row / pair_dim, in_head = row % pair_dim, half = pair_dim / 2;
-        row = head * pair_dim + 2 * (in_head % half) + in_head / half;
-      }
+      const int64_t row = pair_dim != 0 && rows > 1 ? StoredRow(first + i, pair_dim) : first + i;
       const int64_t element = offset + row * row_stride;
       type->dequantize(data + element / type->block_elements * block_bytes, cols,
                        out + i * out_stride);
     }
+  }
+  if (pair_dim != 0 && rows == 1) {  // a bias: its outputs lie along the one row
+    const std::vector<float> stored(out, out + cols);
+    for (int64_t c = 0; c < cols; ++c) out[c] = stored[static_cast<size_t>(StoredRow(c, pair_dim))];
   }
   if (addend != 0) {
     const auto a = static_cast<float>(addend);
