@@ -74,7 +74,8 @@ std::string ValidUtf8(std::string_view text) {
   while (const auto fault = FindUtf8Fault(text)) {
     out += text.substr(0, fault->valid_up_to);
     out += "\xef\xbf\xbd";
-    text.remove_prefix(std::min(text.size(), fault->valid_up_to + fault->error_length.value_or(1)));
+    text.remove_prefix(
+        std::min(text.size(), fault->valid_up_to + fault->error_length.value_or(text.size())));
   }
   return out.append(text);
 }
