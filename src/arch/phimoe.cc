@@ -48,9 +48,9 @@ Result<ModelSpec> BuildHf(HfConfig& config) {
   LS_TRY(spec.lm_head.bias, config.Get<bool>("lm_head_bias", false));
   LS_TRY(const bool bias, config.Get<bool>("attention_bias", false));
   LS_TRY(const std::optional<int64_t> window, FindWindow(config, "sliding_window"));
-  std::optional<RopeSpec> rope = AttentionOf(spec.layers[0]).rope;
-  if (rope->scaling) {
-    auto* longrope = std::get_if<LongRopeScaling>(&*rope->scaling);
+  RopeSpec rope = AttentionOf(spec.layers[0]).rope.value();
+  if (rope.scaling) {
+    auto* longrope = std::get_if<LongRopeScaling>(&*rope.scaling);
     if (longrope == nullptr)
       return UnsupportedError("{}: the rope_type of phimoe is not default, expected longrope",
                               config.place());
