@@ -17,21 +17,34 @@ size_t Width(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-// Appends "indent + label: text", broken after commas; the lines that follow stand four deeper.
+// The first item of a list "a 1, b (c, d), e" with its comma; inside brackets if `anywhere`.
+std::string_view FirstItem(std::string_view text, bool anywhere) {
+  int depth = 0;
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    if (text[i] == '(' || text[i] == '[') ++depth;
+    if (text[i] == ')' || text[i] == ']') --depth;
+    if (text[i] == ',' && text[i + 1] == ' ' && (depth == 0 || anywhere))
+      return text.substr(0, i + 2);
+  }
+  return text;
+}
+
+// Appends "indent + label: text", broken after commas; the lines that follow stand four deeper. An
+// item with brackets is broken only if it is longer than a line.
 void AddLine(std::string& out, size_t indent, std::string_view label, std::string_view text) {
   std::string line(indent, ' ');
   line += label;
   line += ": ";
-  size_t content = line.size();  // the line holds nothing yet when it is no longer than this
+  size_t empty = line.size();  // a line of this size holds no item yet
   while (!text.empty()) {
-    const size_t comma = text.find(", ");
-    std::string_view item = text.substr(0, comma == std::string_view::npos ? comma : comma + 2);
+    std::string_view item = FirstItem(text, false);
+    if (indent + 4 + Width(item) > kColumns) item = FirstItem(text, true);
     text.remove_prefix(item.size());
     const size_t visible = Width(item) - (item.ends_with(' ') ? 1 : 0);
-    if (line.size() > content && Width(line) + visible > kColumns) {
+    if (line.size() > empty && Width(line) + visible > kColumns) {
       out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
       line.assign(indent + 4, ' ');
-      content = line.size();
+      empty = line.size();
     }
     line += item;
   }

@@ -204,7 +204,7 @@ inline constexpr Names<6> kNamesOf<RopeScaling>{"linear", "dynamic",  "llama3",
 template <>
 inline constexpr Names<3> kNamesOf<MixerSpec>{"attention", "mla", "short_conv"};
 template <>
-inline constexpr Names<2> kNamesOf<FeedForwardSpec>{"mlp", "moe"};
+inline constexpr Names<2> kNamesOf<FeedForwardSpec>{"dense", "moe"};
 
 // What a type is to the field lists.
 template <typename T>
