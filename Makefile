@@ -60,7 +60,7 @@ conformance: setup
 	cmake --preset release -DLOCKSTEP_GOLDENS="$(abspath $(LOCKSTEP_GOLDENS))"
 	cmake --build --preset release --parallel $(JOBS)
 	ctest --preset release --parallel $(JOBS)
-	build/release/conformance --goldens "$(abspath $(LOCKSTEP_GOLDENS))" --models $(MODELS)
+	build/release/conformance "$(abspath $(LOCKSTEP_GOLDENS))" --models $(MODELS)
 
 clean:
 	rm -rf build
