@@ -352,8 +352,8 @@ Result<ModelSpec> ParseCommon(HfConfig& config, const CommonDefaults& defaults) 
 Result<int64_t> ParseNumLayers(HfConfig& config, int64_t otherwise, std::string_view key) {
   if (otherwise > 0 && !config.Has(key)) return otherwise;
   LS_TRY(const int64_t layers, config.Require<int64_t>(key));
-  if (layers < 1 || layers > kMaxLayers)
-    return config.Bad(key, fmt::format("1 to {} layers", kMaxLayers));
+  if (layers < 1 || layers > kMaxConfigLayers)
+    return config.Bad(key, fmt::format("1 to {} layers", kMaxConfigLayers));
   return layers;
 }
 

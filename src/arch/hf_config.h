@@ -66,7 +66,7 @@ class HfConfig {
 
 inline constexpr int64_t kMaxSize = int64_t{1} << 24;    // of one dimension of a weight
 inline constexpr int64_t kMaxLength = int64_t{1} << 31;  // of a context or a window
-inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxConfigLayers = 4096;
 
 // --- Readings that many families share ---
 
@@ -120,7 +120,7 @@ struct CommonDefaults {
 Result<ModelSpec> ParseCommon(HfConfig& config, const CommonDefaults& defaults);
 Result<TokenIds> ParseTokenIds(HfConfig& config, const CommonDefaults& defaults);
 
-// num_hidden_layers, at most kMaxLayers; absent: `otherwise`, 0: required.
+// num_hidden_layers, at most kMaxConfigLayers; absent: `otherwise`, 0: required.
 Result<int64_t> ParseNumLayers(HfConfig& config, int64_t otherwise = 0,
                                std::string_view key = "num_hidden_layers");
 
