@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint32_t kMaxRank = 4;            // GGML_MAX_DIMS
 constexpr size_t kMaxKeyBytes = 65535;      // the specification's limit
+constexpr uint64_t kMaxValues = 100'000;    // real files have fewer than a hundred
 constexpr uint64_t kDefaultAlignment = 32;  // GGUF_DEFAULT_ALIGNMENT
 
 // The smallest key-value: an empty key's length, a type, one byte. The smallest directory entry:
@@ -53,6 +54,9 @@ Result<Header> ReadHeader(GgufCursor& in) {
   if (header.num_tensors > in.left() / kMinTensorBytes)
     return InputError("{}: {} tensors are announced but the file has only {} bytes left",
                       in.place(), header.num_tensors, in.left());
+  if (header.num_values > kMaxValues || header.num_tensors > kMaxTensors)
+    return InputError("{}: {} key-values and {} tensors are announced, expected at most {} and {}",
+                      in.place(), header.num_values, header.num_tensors, kMaxValues, kMaxTensors);
   return header;
 }
 

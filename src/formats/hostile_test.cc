@@ -312,6 +312,21 @@ TEST(Hostile, AHugeFileIsNotRead) {
   EXPECT_EQ(checkpoint->tensors.at(0).elements(), 1);
 }
 
+// More entries than any model has, each of them valid: stopped before they cost a second.
+TEST(Hostile, ADirectoryWithoutEndIsRefused) {
+  const auto place = R"("dtype":"U8","shape":[0],"data_offsets":[0,0])";
+  std::string header = "{";
+  for (uint64_t i = 0; i <= kMaxTensors; ++i)
+    header += fmt::format(R"({}"{}":{{{}}})", i == 0 ? "" : ",", i, place);
+  const std::string safetensors = Safetensors(header + "}", 0);
+  ExpectError(ParseSafetensors(AsBytes(safetensors), "x"), {"lists more tensors than 1000000"});
+
+  const std::string values = Gguf(0, 100'001).Zeros(100'001 * 13).text();
+  ExpectError(ParseGguf(AsBytes(values), "x"), {"100001 key-values", "expected at most 100000"});
+  const std::string tensors = Gguf(1'000'001, 0).Zeros(1'000'001 * 24).text();
+  ExpectError(ParseGguf(AsBytes(tensors), "x"), {"1000001 tensors", "1000000"});
+}
+
 // What must hold whatever the bytes are: an error, or tensors that lie in the file.
 void ParseAny(std::string_view bytes, bool gguf) {
   std::vector<TensorInfo> tensors;

@@ -189,6 +189,9 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes, std::
 
   SafetensorsFile file;
   std::vector<Range> ranges;
+  const size_t entries = std::min<size_t>(object.size(), kMaxTensors);
+  file.tensors.reserve(entries);
+  ranges.reserve(entries);
   bool has_metadata = false;
   for (const auto [key, value] : object) {
     if (key == "__metadata__") {
@@ -197,6 +200,9 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes, std::
       LS_RETURN_IF_ERROR(ReadMetadata(value, header_place, file.metadata));
       continue;
     }
+    if (file.tensors.size() == kMaxTensors)
+      return InputError("{}: lists more tensors than {}, the most Lockstep expects", header_place,
+                        kMaxTensors);
     TensorInfo& info = file.tensors.emplace_back();
     info.name = key;
     LS_RETURN_IF_ERROR(ReadEntry(key, value, place, info, ranges.emplace_back()));

@@ -26,6 +26,9 @@ struct TensorInfo {
   int64_t elements() const;
 };
 
+// More tensors than any checkpoint has. It bounds the time that a directory made to hurt can take.
+inline constexpr uint64_t kMaxTensors = 1'000'000;
+
 // The bytes that a tensor of this type and shape occupies. Fails, as `place: tensor "name" ...`,
 // when the last dimension is no multiple of the type's block or when a count leaves 63 bits. A
 // shape without dimensions is a scalar.
