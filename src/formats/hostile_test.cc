@@ -2,7 +2,7 @@
 // bytes do not justify.
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "formats/checkpoint.h"
@@ -21,15 +21,14 @@ class Bounds {
  public:
   explicit Bounds(size_t file_bytes) : limit_(file_bytes * 32 + (64 << 10)) { ForgetAllocations(); }
   ~Bounds() {
-    const auto seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double seconds = static_cast<double>(std::clock() - start_) / CLOCKS_PER_SEC;
     EXPECT_LT(seconds, 1);
     EXPECT_LE(LargestAllocation(), limit_);
   }
 
  private:
   size_t limit_;
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::clock_t start_ = std::clock();  // of the processor: other programs do not count
 };
 
 struct Hostile {
@@ -393,7 +392,6 @@ TEST(Hostile, EveryTruncationIsAnError) {
 }
 
 TEST(Hostile, AnyFlippedBytesGiveAFileOrAnError) {
-  const Bounds bounds(1 << 20);
   std::mt19937 random(7);
   for (const Sample& sample : Samples()) {
     ParseAny(sample.bytes, sample.gguf);
@@ -401,6 +399,7 @@ TEST(Hostile, AnyFlippedBytesGiveAFileOrAnError) {
       std::vector<char> bytes(sample.bytes.begin(), sample.bytes.end());
       for (uint32_t flips = 1 + random() % 3; flips > 0; --flips)
         bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 8);
+      const Bounds bounds(bytes.size());
       ParseAny({bytes.data(), bytes.size()}, sample.gguf);
     }
   }
