@@ -1,0 +1,43 @@
+// Compare: two rows of logits as numbers, and what difference is allowed between two runs of the
+// same model. The tolerance is measured on the prompt, not chosen: docs/numerics.md derives it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace lockstep {
+
+// "A few times the noise": noise is max |fp32 - fp64| of one implementation on this prompt. Another
+// fp32 implementation rounds elsewhere: its error is of the same size and independent, so that
+// twice the noise is the typical distance; the worst of some hundred thousand logits lies a few
+// times above. The floor covers logits whose noise is 0 by chance.
+inline constexpr double kNoiseMultiple = 8;
+inline constexpr double kToleranceFloor = 1e-6;
+inline double Tolerance(double noise) { return kNoiseMultiple * noise + kToleranceFloor; }
+
+// The noise that is assumed where nobody measured it (two recorded traces without "noise"): sums of
+// a few thousand products in fp32 err by some tens of units in the last place of the largest logit.
+inline constexpr double kAssumedNoiseUlps = 16;
+double AssumedNoise(std::span<const double> logits);
+
+// Ids of the two largest logits (the lowest id among equals) and the distance between them.
+struct TopTwo {
+  int32_t first = 0;
+  double gap = 0;  // 0 when there is only one logit
+};
+TopTwo FindTopTwo(std::span<const double> logits);
+
+struct RowDifference {
+  double max_abs = 0;     // max |a - b|; infinite when either has a NaN, or infinities that differ
+  int64_t worst = 0;      // the id where it is
+  double kl = 0;          // KL(softmax(a) || softmax(b)) in nats; infinite when not finite
+  bool same_top1 = true;  // both have their largest logit at the same id
+  TopTwo a, b;
+};
+// Rows of the same length, not empty; `a` is the reference.
+RowDifference CompareRows(std::span<const double> a, std::span<const double> b);
+
+// max |a - b| alone; the same rules.
+double MaxAbsDifference(std::span<const double> a, std::span<const double> b);
+
+}  // namespace lockstep

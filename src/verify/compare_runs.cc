@@ -1,0 +1,166 @@
+#include <algorithm>
+
+#include "verify/verify.h"
+
+namespace lockstep {
+namespace {
+
+// How far apart, in words: the number and how many times the tolerance it is.
+std::string Times(double value, double tolerance) {
+  return fmt::format("{:.2e}, {:.3g} times the tolerance {:.1e}", value, value / tolerance,
+                     tolerance);
+}
+
+std::string StepName(int64_t step) {
+  return step == 0 ? "the end of the prompt" : fmt::format("greedy step {}", step);
+}
+
+void SetNoise(const PromptTrace& a, const PromptTrace& b, PromptComparison& out) {
+  if (a.noise || b.noise) {
+    // Both sides round; the noisier of the two decides what can be told apart.
+    out.noise = std::max(a.noise.value_or(0), b.noise.value_or(0));
+    out.noise_source = NoiseSource::kRecorded;
+  } else {
+    const std::vector<double> row = a.StepLogits(0);
+    out.noise = AssumedNoise(row);
+    out.noise_source = NoiseSource::kAssumed;
+  }
+  out.tolerance = Tolerance(out.noise);
+}
+
+std::optional<double> GapAt(const PromptTrace& a, const PromptTrace& b, int64_t step) {
+  for (const PromptTrace* side : {&a, &b})
+    if (const std::vector<double> row = side->StepLogits(step); !row.empty())
+      return FindTopTwo(row).gap;
+  return std::nullopt;
+}
+
+void Conclude(PromptComparison& out) {
+  if (out.positions_max_abs && *out.positions_max_abs > out.tolerance) {
+    out.verdict = Verdict::kDiffers;
+    out.sentence = fmt::format("max |Δ| over the prompt's positions is {}",
+                               Times(*out.positions_max_abs, out.tolerance));
+  }
+  const auto beyond = std::find_if(
+      out.steps.begin(), out.steps.end(),
+      [&](const StepComparison& step) { return step.difference.max_abs > out.tolerance; });
+  if (beyond != out.steps.end()) {
+    out.verdict = Verdict::kDiffers;
+    out.sentence = fmt::format("max |Δ| at {} is {}", StepName(beyond->step),
+                               Times(beyond->difference.max_abs, out.tolerance));
+  }
+  if (out.parting) {
+    const Parting& parting = *out.parting;
+    const std::string gap = parting.gap ? fmt::format("{:.1e}", *parting.gap) : "not recorded";
+    const std::string where =
+        fmt::format("token {} instead of {} at {} (top-2 gap {})", parting.candidate_token,
+                    parting.reference_token, StepName(parting.step), gap);
+    if (!parting.near_tie) {
+      const bool known = out.verdict == Verdict::kDiffers;
+      out.verdict = Verdict::kDiffers;
+      out.sentence = known ? fmt::format("{}; {}", out.sentence, where) : where;
+    } else if (out.verdict == Verdict::kMatch) {
+      out.sentence = fmt::format("near tie: {}, within rounding", where);
+    }
+  }
+  if (out.verdict == Verdict::kMatch && out.sentence.empty()) {
+    const StepComparison* worst = out.WorstStep();
+    out.sentence = worst == nullptr
+                       ? "every prompt position within the tolerance"
+                       : fmt::format("max |Δ| {:.1e} at {}", out.max_abs(), StepName(worst->step));
+  }
+}
+
+}  // namespace
+
+std::string_view VerdictName(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kMatch:
+      return "match";
+    case Verdict::kDiffers:
+      return "differs";
+    case Verdict::kDifferentTokens:
+      return "different tokens";
+    case Verdict::kSubjectFailed:
+      return "subject failed";
+  }
+  return "";
+}
+
+std::string_view NoiseSourceName(NoiseSource source) {
+  switch (source) {
+    case NoiseSource::kMeasured:
+      return "measured";
+    case NoiseSource::kRecorded:
+      return "recorded";
+    case NoiseSource::kAssumed:
+      return "assumed";
+  }
+  return "";
+}
+
+const StepComparison* PromptComparison::WorstStep() const {
+  const auto worst = std::max_element(steps.begin(), steps.end(), [](const auto& a, const auto& b) {
+    return a.difference.max_abs < b.difference.max_abs;
+  });
+  return worst == steps.end() ? nullptr : &*worst;
+}
+
+double PromptComparison::max_abs() const {
+  const StepComparison* worst = WorstStep();
+  return std::max(positions_max_abs.value_or(0), worst != nullptr ? worst->difference.max_abs : 0);
+}
+
+double PromptComparison::max_kl() const {
+  double kl = 0;
+  for (const StepComparison& step : steps) kl = std::max(kl, step.difference.kl);
+  return kl;
+}
+
+int64_t PromptComparison::top1_equal() const {
+  return std::count_if(steps.begin(), steps.end(),
+                       [](const StepComparison& step) { return step.difference.same_top1; });
+}
+
+PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t steps) {
+  PromptComparison out;
+  out.name = a.name;
+  out.tokens = static_cast<int64_t>(a.ids.size());
+  SetNoise(a, b, out);
+  if (a.logits && b.logits && a.logits->shape == b.logits->shape) {
+    double worst = 0;
+    for (int64_t row = 0; row < a.logits->num_rows(); ++row)
+      worst = std::max(worst, MaxAbsDifference(a.logits->Row(row), b.logits->Row(row)));
+    out.positions_max_abs = worst;
+  }
+  out.greedy_compared = std::min(
+      {static_cast<int64_t>(a.greedy.size()), static_cast<int64_t>(b.greedy.size()), steps});
+  // The end of the prompt counts even when nothing was generated.
+  const int64_t last = std::max<int64_t>(out.greedy_compared, 1);
+  for (int64_t k = 0; k < last; ++k) {
+    const std::vector<double> row_a = a.StepLogits(k), row_b = b.StepLogits(k);
+    if (!row_a.empty() && row_a.size() == row_b.size())
+      out.steps.push_back({k, CompareRows(row_a, row_b)});
+    if (k >= out.greedy_compared) break;
+    const int32_t token_a = a.greedy[static_cast<size_t>(k)];
+    const int32_t token_b = b.greedy[static_cast<size_t>(k)];
+    if (token_a != token_b) {
+      Parting parting{.step = k, .reference_token = token_a, .candidate_token = token_b};
+      parting.gap = GapAt(a, b, k);
+      // Each of the two best logits may be off by the tolerance.
+      const std::optional<double> gap = parting.gap ? parting.gap : a.min_top2_gap;
+      parting.near_tie = gap && *gap <= 2 * out.tolerance;
+      out.parting = parting;
+      break;
+    }
+    ++out.greedy_equal;
+  }
+  Conclude(out);
+  if (!out.positions_max_abs && out.steps.empty()) {
+    out.verdict = Verdict::kSubjectFailed;
+    out.sentence = "the two have no logits of a common position";
+  }
+  return out;
+}
+
+}  // namespace lockstep

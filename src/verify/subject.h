@@ -1,0 +1,78 @@
+// Subject: whoever can be compared: a model under our reference, a recorded trace, later an engine,
+// another runtime, a command. verify sees nothing else of them. Implementations are in subjects/.
+//
+// A subject that fails is a verdict, never a crash: everything it does returns a Result.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "spec/taps.h"
+#include "trace/trace.h"
+
+namespace lockstep {
+
+// One prompt put to a subject. The ids are given, so that a difference of tokenizers is found
+// before and not taken for a difference of models.
+struct Probe {
+  std::string name;
+  std::optional<std::string> text;      // what a person asked
+  std::optional<std::string> rendered;  // what was tokenized
+  std::vector<int32_t> ids;             // never empty
+  int64_t steps = 20;                   // greedy tokens after the prompt
+  bool all_positions = false;           // logits of every prompt position, not of the last alone
+  bool measure_noise = false;           // also run in fp64 and report max |fp32 - fp64|
+  bool hidden = false;                  // hidden states of every layer
+  std::vector<TapPlace> taps;           // intermediates of the prompt
+};
+
+// How a chat template or plain text becomes ids.
+struct Rendered {
+  std::string text;
+  bool is_chat =
+      false;  // special tokens are in the text already; otherwise the tokenizer adds its own
+};
+
+// Called now and then from the thread that runs. Returning false asks the subject to stop; it then
+// fails with Interrupted().
+using Progress = std::function<bool(std::string_view doing, int64_t done, int64_t total)>;
+Error Interrupted();
+bool IsInterrupted(const Error& error);
+
+class Subject {
+ public:
+  // What can be asked. Nobody calls the rest.
+  struct Abilities {
+    bool any_prompt = false;     // runs whatever ids it is given
+    bool all_positions = false;  // can give logits of every prompt position
+    bool tokenizes = false;      // Tokenize works
+    bool renders_chat = false;   // RenderChat works
+    bool measures_noise = false;
+    bool taps = false;
+  };
+
+  virtual ~Subject() = default;
+  virtual std::string Name() const = 0;  // "smollm2.gguf (reference, fp32)"
+  virtual Abilities Can() const = 0;
+  virtual int64_t vocab_size() const = 0;  // columns of its logits
+
+  // The prompts a recording holds; empty for what runs any prompt.
+  virtual std::vector<Probe> RecordedProbes() const { return {}; }
+
+  // One user message through the chat template, up to where the answer begins.
+  virtual Result<std::string> RenderChat(std::string_view user_message) const;
+  virtual Result<std::vector<int32_t>> Tokenize(const Rendered& text) const;
+  virtual Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
+
+  // Runs a probe from an empty state. A recording knows only its own prompts.
+  virtual Result<PromptTrace> Run(const Probe& probe, const Progress& progress) = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,122 @@
+#include "verify/verify.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// The overall verdict: a difference counts most, because it is an answer.
+Verdict Worst(const std::vector<PromptComparison>& prompts) {
+  const auto any = [&](Verdict verdict) {
+    return std::any_of(prompts.begin(), prompts.end(),
+                       [&](const PromptComparison& p) { return p.verdict == verdict; });
+  };
+  for (const Verdict verdict :
+       {Verdict::kDiffers, Verdict::kDifferentTokens, Verdict::kSubjectFailed})
+    if (any(verdict)) return verdict;
+  return Verdict::kMatch;
+}
+
+std::string Sentence(const Verification& v) {
+  size_t matches = 0;
+  double worst = 0, worst_ratio = 0;
+  for (const PromptComparison& prompt : v.prompts) {
+    matches += prompt.verdict == Verdict::kMatch;
+    if (prompt.tolerance > 0) {
+      worst = std::max(worst, prompt.max_abs());
+      worst_ratio = std::max(worst_ratio, prompt.max_abs() / prompt.tolerance);
+    }
+  }
+  const std::string numbers =
+      fmt::format("max |Δ| {:.2e}, {:.2g} times the tolerance", worst, worst_ratio);
+  switch (v.verdict) {
+    case Verdict::kMatch:
+      return fmt::format("the candidate gives the reference's logits on all {} prompts ({})",
+                         v.prompts.size(), numbers);
+    case Verdict::kDiffers:
+      return fmt::format(
+          "the candidate's logits differ from the reference's on {} of {} prompts "
+          "({})",
+          v.prompts.size() - matches, v.prompts.size(), numbers);
+    case Verdict::kDifferentTokens:
+    case Verdict::kSubjectFailed:
+      break;
+  }
+  const auto first = std::find_if(v.prompts.begin(), v.prompts.end(),
+                                  [&](const auto& p) { return p.verdict == v.verdict; });
+  return fmt::format("{}: {}", first->name, first->sentence);
+}
+
+PromptComparison Failed(const Probe& probe, const Error& error) {
+  PromptComparison out;
+  out.name = probe.name;
+  out.verdict = Verdict::kSubjectFailed;
+  out.tokens = static_cast<int64_t>(probe.ids.size());
+  out.sentence = error.message;
+  return out;
+}
+
+}  // namespace
+
+Result<Verification> Verify(Subject& reference, Subject& candidate, const VerifyOptions& options,
+                            const Progress& progress) {
+  Verification out;
+  out.reference = reference.Name();
+  out.candidate = candidate.Name();
+  if (reference.vocab_size() != candidate.vocab_size()) {
+    out.verdict = Verdict::kDiffers;
+    out.sentence = fmt::format(
+        "the two are not the same model: the reference has logits for {} tokens, the candidate for "
+        "{}",
+        reference.vocab_size(), candidate.vocab_size());
+    return out;
+  }
+  LS_TRY(ProbePlan plan, PlanProbes(reference, candidate, options));
+  out.notes = std::move(plan.notes);
+
+  // The noise is ours to measure wherever a model is at hand; the reference's comes first.
+  const bool reference_measures = reference.Can().measures_noise;
+  const bool candidate_measures = !reference_measures && candidate.Can().measures_noise;
+  const bool all_positions = reference.Can().all_positions && candidate.Can().all_positions &&
+                             !(reference.Can().any_prompt && candidate.Can().any_prompt);
+  for (size_t i = 0; i < plan.probes.size(); ++i) {
+    Probe probe = plan.probes[i];
+    probe.all_positions = all_positions;
+    const auto told = [&](std::string_view side) {
+      return [&progress, &plan, &probe, i, side = std::string(side)](std::string_view doing,
+                                                                     int64_t done, int64_t total) {
+        return progress(fmt::format("prompt {} of {} ({}), {}: {}", i + 1, plan.probes.size(),
+                                    probe.name, side, doing),
+                        done, total);
+      };
+    };
+    probe.measure_noise = reference_measures;
+    const auto a = reference.Run(probe, told("reference"));
+    if (!a && IsInterrupted(a.error())) return tl::unexpected(a.error());
+    probe.measure_noise = candidate_measures;
+    const auto b = a ? candidate.Run(probe, told("candidate")) : a;
+    if (!b && IsInterrupted(b.error())) return tl::unexpected(b.error());
+    PromptComparison compared =
+        a && b ? CompareRuns(*a, *b, options.steps) : Failed(probe, a ? b.error() : a.error());
+    compared.name = probe.name;
+    if (compared.noise_source == NoiseSource::kRecorded &&
+        (reference_measures || candidate_measures))
+      compared.noise_source = NoiseSource::kMeasured;
+    if (!plan.token_faults[i].empty() && compared.verdict != Verdict::kSubjectFailed) {
+      // The logits below are those of the same ids: they tell whether the models agree otherwise.
+      compared.sentence = fmt::format(
+          "{}; on the first's ids the logits {}", plan.token_faults[i],
+          compared.verdict == Verdict::kMatch ? "match" : "differ: " + compared.sentence);
+      compared.verdict = Verdict::kDifferentTokens;
+    } else if (!plan.token_faults[i].empty()) {
+      compared.verdict = Verdict::kDifferentTokens;
+      compared.sentence = plan.token_faults[i];
+    }
+    out.prompts.push_back(std::move(compared));
+  }
+  out.verdict = Worst(out.prompts);
+  out.sentence = Sentence(out);
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// Verify: is the candidate the same model as the reference? For every prompt the two run by
+// themselves, greedily and without penalties, and are compared while they still choose the same
+// tokens. The answer is a verdict with its numbers; docs/numerics.md says where the tolerance comes
+// from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "verify/compare.h"
+#include "verify/subject.h"
+
+namespace lockstep {
+
+enum class Verdict {
+  kMatch,            // every compared logit within the tolerance; a greedy flip only at a near tie
+  kDiffers,          // at least one is not
+  kDifferentTokens,  // tokenizer or chat template give the two other ids for the same text
+  kSubjectFailed,    // one of the two gave an error instead of logits
+};
+std::string_view VerdictName(Verdict verdict);  // "match", "differs", "different tokens", ...
+
+enum class NoiseSource {
+  kMeasured,  // fp32 against fp64 of our reference, on this prompt
+  kRecorded,  // what a trace says of itself
+  kAssumed,   // nobody measured it: AssumedNoise
+};
+std::string_view NoiseSourceName(NoiseSource source);
+
+struct StepComparison {
+  int64_t step = 0;  // 0 is the end of the prompt
+  RowDifference difference;
+};
+
+// Where the two chose different tokens.
+struct Parting {
+  int64_t step = 0;
+  int32_t reference_token = 0, candidate_token = 0;
+  std::optional<double> gap;  // between the reference's two best logits there, where known
+  bool near_tie = false;      // the gap is so small that rounding alone decides
+};
+
+struct PromptComparison {
+  std::string name;
+  Verdict verdict = Verdict::kMatch;
+  std::string sentence;  // why, with numbers
+  int64_t tokens = 0;    // of the prompt
+  double noise = 0;
+  NoiseSource noise_source = NoiseSource::kAssumed;
+  double tolerance = 0;
+  std::optional<double> positions_max_abs;  // over every prompt position, where both have them
+  std::vector<StepComparison> steps;        // those both have logits for, while they agree
+  int64_t greedy_compared = 0;              // tokens both gave, at most options.steps
+  int64_t greedy_equal = 0;                 // the first so many are the same
+  std::optional<Parting> parting;
+
+  const StepComparison* WorstStep() const;  // nullptr when no step was compared
+  double max_abs() const;                   // over positions and steps
+  double max_kl() const;
+  int64_t top1_equal() const;  // of steps
+};
+
+struct Verification {
+  std::string reference, candidate;  // names
+  Verdict verdict = Verdict::kMatch;
+  std::string sentence;
+  std::vector<PromptComparison> prompts;
+  std::vector<std::string> notes;  // what a person should know and no error
+};
+
+struct NamedPrompt {
+  std::string name;
+  std::string text;
+};
+// Plain English, rare words, Chinese and English mixed, and two Persian: five scripts and lengths
+// of tokens that tokenizers and long rotations get wrong. The recorded traces use the same.
+const std::vector<NamedPrompt>& BuiltInPrompts();
+
+struct VerifyOptions {
+  std::vector<NamedPrompt> prompts = BuiltInPrompts();  // a recording's own take their place
+  std::optional<bool> chat;  // through the chat template; absent: when a side has one
+  int64_t steps = 20;        // greedy tokens
+};
+
+// What both sides will be asked, and what the two tokenizers disagree about.
+struct ProbePlan {
+  std::vector<Probe> probes;
+  std::vector<std::string> token_faults;  // beside probes: a sentence, or empty
+  std::vector<std::string> notes;
+};
+Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
+                             const VerifyOptions& options);
+
+// Compares two runs of one prompt. `steps` bounds the greedy tokens that count.
+PromptComparison CompareRuns(const PromptTrace& reference, const PromptTrace& candidate,
+                             int64_t steps);
+
+// Fails only when nothing can be asked at all (no prompts, Ctrl-C); a subject's error is a verdict.
+Result<Verification> Verify(Subject& reference, Subject& candidate, const VerifyOptions& options,
+                            const Progress& progress);
+
+}  // namespace lockstep
