@@ -46,7 +46,8 @@ struct TensorRule {
       {};                          // all roles that share the tensor, in the order of their outputs
   bool fused_interleaved = false;  // their outputs alternate (g0 u0 g1 u1 ...) instead of following
   RowOrder row_order = RowOrder::kPlain;
-  double addend = 0;  // added to each element: -1 undoes a norm offset that GGUF folded in
+  double addend = 0;  // added to each element of the weight, not of the bias: -1 undoes a norm
+                      // offset that GGUF folded in
 };
 
 struct HfArchitecture {

@@ -42,7 +42,10 @@ Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const
     all_outputs = 0;
     for (const Role& role : rule.fused) {
       const auto found = shapes.find({role, slot.id.part, slot.id.layer, slot.id.expert});
-      LS_CHECK(found != shapes.end(), "{}: fused with a role that the spec lacks", tensor.name);
+      if (found == shapes.end())
+        return InputError(
+            "{}: tensor \"{}\" holds {} together with {}, which the configuration does not have",
+            checkpoint.path.string(), tensor.name, ToString(slot.id), InfoOf(role).name);
       const int64_t size = is_bias ? found->second.second : found->second.first;
       if (role == slot.id.role)
         before = rule.fused_interleaved ? &role - rule.fused.data() : all_outputs;
@@ -67,7 +70,7 @@ Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const
                   .data = tensor.data.data(),
                   .rows = slot.rows,
                   .cols = slot.cols,
-                  .addend = rule.addend};
+                  .addend = is_bias ? 0 : rule.addend};
   std::vector<int64_t> expected;
   if (rule.stacked_experts) expected.push_back(experts);
   const int64_t expert = rule.stacked_experts ? slot.id.expert : 0;
