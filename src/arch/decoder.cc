@@ -29,8 +29,8 @@ Result<int64_t> ParseNumExperts(HfConfig& config, std::initializer_list<std::str
   for (const std::string_view key : keys) {
     if (!config.Has(key) || found) continue;
     LS_TRY(experts, config.Require<int64_t>(key));
-    if (experts < 1 || experts > kMaxExperts)
-      return config.Bad(key, fmt::format("1 to {} experts", kMaxExperts));
+    if (experts < 1 || experts > kMaxExpertsPerLayer)
+      return config.Bad(key, fmt::format("1 to {} experts", kMaxExpertsPerLayer));
     found = true;
   }
   return experts;
@@ -138,7 +138,7 @@ Status ParseGroups(GgufConfig& config, MoeSpec& moe) {
 
 Result<MoeSpec> ParseGgufMoe(GgufConfig& config, const GgufMoeQuery& query) {
   MoeSpec moe;
-  LS_TRY(moe.num_experts, config.RequireCount("expert_count", kMaxExperts));
+  LS_TRY(moe.num_experts, config.RequireCount("expert_count", kMaxExpertsPerLayer));
   LS_TRY(moe.num_experts_per_tok, config.RequireCount("expert_used_count", moe.num_experts));
   LS_TRY(moe.expert.intermediate_size, config.GetSize("expert_feed_forward_length", 0));
   if (moe.expert.intermediate_size == 0) {

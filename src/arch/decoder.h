@@ -13,7 +13,7 @@ namespace lockstep {
 
 // Experts of one layer. The largest count known is 512; the bound keeps a hostile file from asking
 // for a table of billions of weights.
-inline constexpr int64_t kMaxExperts = 1024;
+inline constexpr int64_t kMaxExpertsPerLayer = 1024;
 
 inline NormSpec RmsNorm(double eps) { return {.kind = NormKind::kRms, .eps = eps}; }
 
@@ -33,7 +33,7 @@ struct HfDecoderQuery {
 // rotate-half RoPE. What remains for the family is the feed-forward half and whatever differs.
 Result<ModelSpec> ParseHfDecoder(HfConfig& config, const HfDecoderQuery& query);
 
-// The first of `keys` that is present, from 1 to kMaxExperts; `otherwise` when none is.
+// The first of `keys` that is present, from 1 to kMaxExpertsPerLayer; `otherwise` when none is.
 Result<int64_t> ParseNumExperts(HfConfig& config, std::initializer_list<std::string_view> keys,
                                 int64_t otherwise);
 // num_experts_per_tok, from 1 to num_experts.

@@ -98,8 +98,8 @@ Result<MoeSpec> ParseExperts(HfConfig& config, const Defaults& defaults, const M
   moe.expert.activation = dense.activation;
   LS_TRY(const int64_t shared,
          config.Get<int64_t>("n_shared_experts", int64_t{defaults.n_shared_experts}));
-  if (shared < 1 || shared > kMaxExperts)
-    return config.Bad("n_shared_experts", fmt::format("1 to {}", kMaxExperts));
+  if (shared < 1 || shared > kMaxExpertsPerLayer)
+    return config.Bad("n_shared_experts", fmt::format("1 to {}", kMaxExpertsPerLayer));
   // DeepseekV3MoE: one MLP, as wide as the shared experts together; biased like the dense one.
   SharedExpertSpec shared_expert{.mlp = dense};
   shared_expert.mlp.intermediate_size = moe.expert.intermediate_size * shared;
@@ -320,7 +320,7 @@ Result<ModelSpec> BuildGguf(GgufConfig& config) {
   LS_TRY(MoeSpec moe, ParseGgufMoe(config, {.normalize_epsilon = 1e-20}));
   moe.router.selection_bias =
       config.HasTensor(fmt::format("blk.{}.exp_probs_b.bias", parts.num_dense));
-  LS_TRY(const int64_t shared, config.RequireCount("expert_shared_count", kMaxExperts));
+  LS_TRY(const int64_t shared, config.RequireCount("expert_shared_count", kMaxExpertsPerLayer));
   moe.shared_expert =
       SharedExpertSpec{.mlp = {.intermediate_size = moe.expert.intermediate_size * shared}};
   return Assemble(std::move(parts), moe);

@@ -154,7 +154,9 @@ Result<int64_t> GgufConfig::RequireCount(std::string_view key, int64_t max) {
   return count;
 }
 
-Result<int64_t> GgufConfig::RequireLayers() { return RequireCount("block_count", kMaxLayers); }
+Result<int64_t> GgufConfig::RequireLayers() {
+  return RequireCount("block_count", kMaxConfigLayers);
+}
 
 Result<std::vector<int64_t>> GgufConfig::RequirePerLayer(std::string_view key, int64_t num_layers) {
   const GgufValue* value = FindRaw(key);

@@ -32,8 +32,7 @@ class GgufConfig {
   // Numbers that size what is built from the file (layers, experts). A larger one than `max` is an
   // error before anything is allocated.
   Result<int64_t> RequireCount(std::string_view key, int64_t max);
-  Result<int64_t> RequireLayers();             // block_count
-  static constexpr int64_t kMaxLayers = 1024;  // eight times the deepest model known
+  Result<int64_t> RequireLayers();  // block_count, at most kMaxConfigLayers (hf_config.h)
   // A value that is one number for all layers or an array of one per layer (head_count_kv,
   // feed_forward_length).
   Result<std::vector<int64_t>> RequirePerLayer(std::string_view key, int64_t num_layers);

@@ -54,7 +54,7 @@ TEST(GgufConfig, HugeCountsAreRefusedBeforeTheyAreUsed) {
       Refusal(config.RequireLayers()),
       fmt::format(
           "model.gguf: key \"llama.block_count\" is 4000000000, expected a number from 1 to {}",
-          kMaxLayers));
+          kMaxConfigLayers));
   EXPECT_NE(Refusal(ParseGgufCommon(config)).find("\"llama.embedding_length\" is 4000000000"),
             std::string::npos);
 }
