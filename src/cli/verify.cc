@@ -1,0 +1,164 @@
+// lockstep verify: is the candidate the same model as the reference?
+#include "verify/verify.h"
+
+#include "cli/options.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+#include "cli/verb.h"
+#include "subjects/open_subject.h"
+#include "verify/report.h"
+
+namespace lockstep {
+namespace {
+
+struct VerifyArgs {
+  std::string reference, candidate;
+  PromptOptions prompts;
+  int64_t steps = 20;
+  int64_t threads = 0;
+  bool json = false;
+  bool verbose = false;
+};
+
+std::vector<std::string> Row(const PromptComparison& p) {
+  if (p.tolerance == 0)
+    return {p.name, WithCommas(p.tokens),
+            "-",    "-",
+            "-",    "-",
+            "-",    "-",
+            "-",    std::string(VerdictName(p.verdict))};
+  const StepComparison* worst = p.WorstStep();
+  const std::string end = !p.steps.empty() && p.steps.front().step == 0
+                              ? Scientific(p.steps.front().difference.max_abs)
+                              : "-";
+  std::string greedy = fmt::format("{}/{}", p.greedy_equal, p.greedy_compared);
+  if (p.parting && p.parting->near_tie) greedy += " (near tie)";
+  return {p.name,
+          WithCommas(p.tokens),
+          end,
+          worst == nullptr
+              ? "-"
+              : fmt::format("{} @{}", Scientific(worst->difference.max_abs), worst->step),
+          Scientific(p.noise),
+          Scientific(p.tolerance),
+          greedy,
+          Scientific(p.max_kl()),
+          fmt::format("{}/{}", p.top1_equal(), p.steps.size()),
+          std::string(VerdictName(p.verdict))};
+}
+
+std::string StepTable(const PromptComparison& p) {
+  using enum Table::Align;
+  Table table({"step", "max |Δ|", "at id", "top-2 gap", "KL", "top-1"},
+              {kRight, kRight, kRight, kRight, kRight, kLeft});
+  for (const StepComparison& step : p.steps)
+    table.Add({std::to_string(step.step), Scientific(step.difference.max_abs),
+               std::to_string(step.difference.worst), Scientific(step.difference.a.gap),
+               Scientific(step.difference.kl), step.difference.same_top1 ? "same" : "other"});
+  return table.Text(2);
+}
+
+std::string Text(const Verification& v, bool verbose) {
+  using enum Table::Align;
+  std::string out = fmt::format("reference  {}\ncandidate  {}\n\n", v.reference, v.candidate);
+  if (!v.prompts.empty()) {
+    Table table({"prompt", "tokens", "prompt end |Δ|", "worst |Δ| @step", "noise", "tolerance",
+                 "greedy", "max KL", "top-1", "verdict"},
+                {kLeft, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kLeft});
+    bool assumed = false, recorded = false;
+    for (const PromptComparison& prompt : v.prompts) {
+      table.Add(Row(prompt));
+      if (prompt.tolerance == 0) continue;
+      assumed |= prompt.noise_source == NoiseSource::kAssumed;
+      recorded |= prompt.noise_source == NoiseSource::kRecorded;
+    }
+    out += table.Text();
+    out +=
+        fmt::format("\nnoise: max |fp32 - fp64| on the prompt, {}; tolerance: {} x noise + {:g}\n",
+                    assumed    ? "assumed where nobody measured it"
+                    : recorded ? "as recorded"
+                               : "measured on the reference",
+                    kNoiseMultiple, kToleranceFloor);
+    for (const PromptComparison& prompt : v.prompts) {
+      const bool told = prompt.verdict != Verdict::kMatch || prompt.parting;
+      if (told) out += fmt::format("{}: {}\n", prompt.name, prompt.sentence);
+      if (verbose) out += fmt::format("{}:\n{}", prompt.name, StepTable(prompt));
+    }
+  }
+  for (const std::string& note : v.notes) out += fmt::format("note: {}\n", note);
+  out += fmt::format("\n{}: {}\n", VerdictName(v.verdict), v.sentence);
+  return out;
+}
+
+Result<Verification> Work(const VerifyArgs& args) {
+  VerifyOptions options;
+  LS_TRY(options.prompts, args.prompts.Prompts());
+  options.chat = args.prompts.Chat();
+  options.steps = args.steps;
+  ThreadPool pool(ThreadCount(args.threads));
+  LS_TRY(const auto reference, OpenSubject(args.reference, pool));
+  LS_TRY(const auto candidate, OpenSubject(args.candidate, pool));
+  CatchInterrupts();
+  ProgressLine line;
+  return Verify(*reference, *candidate, options,
+                [&](std::string_view doing, int64_t done, int64_t total) {
+                  line.Show(doing, done, total);
+                  return !WasInterrupted();
+                });
+}
+
+int Run(const VerifyArgs& args) {
+  const Result<Verification> verification = Work(args);
+  if (!verification) return Report(verification.error(), args.json);
+  if (args.json)
+    PrintJson(ToJson(*verification));
+  else
+    Print(Text(*verification, args.verbose));
+  switch (verification->verdict) {
+    case Verdict::kMatch:
+      return kExitYes;
+    case Verdict::kDiffers:
+    case Verdict::kDifferentTokens:
+      return kExitNo;
+    case Verdict::kSubjectFailed:
+      return kExitUnusable;
+  }
+  return kExitUnusable;
+}
+
+}  // namespace
+
+void AddVerifyVerb(CLI::App& app, Action& action) {
+  CLI::App* verb =
+      app.add_subcommand("verify", "Is the candidate the same model as the reference?");
+  auto args = std::make_shared<VerifyArgs>();
+  verb->add_option("REFERENCE", args->reference,
+                   "What is right: a Hugging Face folder, a GGUF file or a recorded trace")
+      ->required()
+      ->type_name("");
+  verb->add_option("CANDIDATE", args->candidate, "What is asked about: likewise")
+      ->required()
+      ->type_name("");
+  args->prompts.AddTo(*verb);
+  verb->add_option("--steps", args->steps, "Greedy tokens to compare after each prompt")
+      ->check(WholeNumber(0, 100000))
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option("--threads", args->threads, "Threads to compute with (0: all cores)")
+      ->check(WholeNumber(0, 1024))
+      ->type_name("N");
+  verb->add_flag("-v,--verbose", args->verbose, "Also a table of every step");
+  verb->add_flag("--json", args->json, "The verdict and all numbers as JSON");
+  verb->footer(
+      "Both run by themselves, greedily and without penalties; their logits are compared while "
+      "they\n"
+      "choose the same tokens. The tolerance is a multiple of the rounding noise, measured on "
+      "each\n"
+      "prompt. A recorded trace brings its own prompts. Exit codes: 0 match; 1 differs or "
+      "different\n"
+      "tokens; 2 wrong usage; 3 a side is unusable.\n\n"
+      "Example: lockstep verify smollm2.gguf smollm2-trace.safetensors");
+  verb->callback([args, &action] { action = [args] { return Run(*args); }; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// ReferenceSubject: a checkpoint under our reference interpreter, in fp32 (or fp64, the same
+// formulas). It measures its own noise: the distance between the two.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/thread_pool.h"
+#include "model/model.h"
+#include "model/text_model.h"
+#include "reference/interpreter.h"
+#include "verify/subject.h"
+
+namespace lockstep {
+
+// True when a position's numbers depend on how long the call is that computes it (dynamic RoPE,
+// longrope): such a prompt must not be cut into pieces.
+bool DependsOnCallLength(const ModelSpec& spec);
+
+class ReferenceSubject : public Subject {
+ public:
+  enum class Precision { kFloat, kDouble };
+
+  // The pool must outlive the subject. Reads the spec, the tokenizer and the template; touches no
+  // weight before Run.
+  static Result<std::unique_ptr<ReferenceSubject>> Open(const std::filesystem::path& path,
+                                                        ThreadPool& pool,
+                                                        Precision precision = Precision::kFloat);
+
+  std::string Name() const override;
+  Abilities Can() const override;
+  int64_t vocab_size() const override { return model_.spec.embedding.vocab_size; }
+  Result<std::string> RenderChat(std::string_view user_message) const override;
+  Result<std::vector<int32_t>> Tokenize(const Rendered& text) const override;
+  Result<std::string> Detokenize(const std::vector<int32_t>& ids) const override;
+  Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override;
+
+  const Model& model() const { return model_; }
+
+ private:
+  ReferenceSubject(Model model, TextModel text, ThreadPool& pool, Precision precision);
+
+  Model model_;
+  TextModel text_;
+  Precision precision_;
+  Interpreter<float> single_;
+  Interpreter<double> double_;
+};
+
+}  // namespace lockstep
