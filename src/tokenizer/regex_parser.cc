@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "base/utf8.h"
+#include "tokenizer/regex_characters.h"
 #include "tokenizer/regex_program.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kMaxDepth = 100;           // of groups and nested classes
 constexpr uint32_t kMaxRepeat = 100000;  // Oniguruma's ONIG_MAX_REPEAT_NUM
 
 using Kind = RegexNode::Kind;
@@ -17,9 +17,9 @@ using Kind = RegexNode::Kind;
 // "fi").
 constexpr std::string_view kFoldingPairs[] = {"ss", "ff", "fi", "fl", "st"};
 
-class Parser {
+class Parser : private RegexCharacters {
  public:
-  explicit Parser(std::string_view pattern) : pattern_(pattern) {}
+  explicit Parser(std::string_view pattern) : RegexCharacters(pattern) {}
 
   Result<RegexNode> Run() {
     LS_TRY(RegexNode root, Alternation(0));
@@ -32,32 +32,16 @@ class Parser {
     bool ignore_case = false, dot_all = false, extended = false;
   };
 
-  template <typename... Args>
-  tl::unexpected<lockstep::Error> Error(fmt::format_string<Args...> format, Args&&... args) const {
-    return InputError("the regular expression `{}` has {} at byte {}", Shortened(),
-                      fmt::format(format, std::forward<Args>(args)...), at_);
-  }
-  std::string Shortened() const {
-    if (pattern_.size() <= 200) return std::string(pattern_);
-    size_t cut = 200;
-    while ((static_cast<uint8_t>(pattern_[cut]) & 0xC0) == 0x80) --cut;
-    return std::string(pattern_.substr(0, cut)) + "...";
-  }
-
-  bool End() const { return at_ == pattern_.size(); }
-  char Peek() const { return pattern_[at_]; }
-  bool Starts(std::string_view text) const { return pattern_.substr(at_).starts_with(text); }
-  bool Skip(std::string_view text) {
-    if (!Starts(text)) return false;
-    at_ += text.size();
-    return true;
-  }
-
   static RegexNode SetNode(CodePointRanges set) {
     RegexNode node;
     node.kind = Kind::kSet;
     node.set = std::move(set);
     return node;
+  }
+  Result<RegexNode> LiteralNode(uint32_t c) const {
+    CodePointRanges set = CodePointRanges::Of(c, c);
+    if (flags_.ignore_case) LS_RETURN_IF_ERROR(Fold(set));
+    return SetNode(std::move(set));
   }
   static RegexNode AnchorNode(RegexAnchor anchor) {
     RegexNode node;
@@ -72,15 +56,8 @@ class Parser {
     return node;
   }
 
-  CodePointRanges Fold(const CodePointRanges& set) const {
-    if (!flags_.ignore_case) return set;
-    CodePointRanges folded = set;
-    AddCaseVariants(folded);
-    return folded;
-  }
-
   Result<RegexNode> Alternation(int depth) {
-    if (depth > kMaxDepth) return Error("groups nested deeper than {}", kMaxDepth);
+    if (depth > kMaxRegexDepth) return Error("groups nested deeper than {}", kMaxRegexDepth);
     const Flags outer = flags_;
     RegexNode node;
     node.kind = Kind::kAlternation;
@@ -140,7 +117,7 @@ class Parser {
           }
         }
       }
-      LS_RETURN_IF_ERROR(Quantifiers(atom));
+      LS_RETURN_IF_ERROR(Quantifiers(atom, atom.kind == Kind::kAnchor && pattern_[begin] != '('));
       node.children.push_back(std::move(atom));
     }
     if (node.children.empty()) return RegexNode{};
@@ -180,7 +157,7 @@ class Parser {
     return Error("an unfinished group");
   }
 
-  Status Quantifiers(RegexNode& atom) {
+  Status Quantifiers(RegexNode& atom, bool bare_anchor) {
     int stacked = 0;
     while (!End()) {
       uint32_t min = 0, max = kUnlimited;
@@ -205,7 +182,7 @@ class Parser {
         return {};
       }
       if (++stacked > 20) return Error("more than 20 quantifiers in a row");
-      if (atom.kind == Kind::kAnchor) return Error("a quantifier after an anchor");
+      if (bare_anchor) return Error("a quantifier after an anchor");
       RegexNode repeat = Wrap(Kind::kRepeat, std::move(atom));
       repeat.min = min;
       repeat.max = max;
@@ -255,7 +232,7 @@ class Parser {
       case '(':
         return Group(depth);
       case '[': {
-        LS_TRY(CodePointRanges set, Class(depth + 1));
+        LS_TRY(CodePointRanges set, Class(depth + 1, flags_.ignore_case));
         return SetNode(std::move(set));
       }
       case '.': {
@@ -277,7 +254,7 @@ class Parser {
         return EscapedAtom();
       default: {
         const char32_t literal = NextCodePoint(pattern_, at_);
-        return SetNode(Fold(CodePointRanges::Of(literal, literal)));
+        return LiteralNode(literal);
       }
     }
   }
@@ -368,234 +345,11 @@ class Parser {
     }
     CodePointRanges set;
     LS_TRY(const auto literal, Escape(set));
-    if (literal) set = CodePointRanges::Of(*literal, *literal);
-    return SetNode(Fold(set));
+    // Oniguruma folds the case of literals and of classes in brackets, not of a lone \\p{Lu}.
+    if (literal) return LiteralNode(*literal);
+    return SetNode(std::move(set));
   }
 
-  // After the backslash. A code point, or absent and `set` is filled.
-  Result<std::optional<uint32_t>> Escape(CodePointRanges& set) {
-    const char c = Peek();
-    const auto named = [&](std::string_view name, bool negate) -> std::optional<uint32_t> {
-      set = *FindNamedSet(name);
-      if (negate) set = set.Negated();
-      ++at_;
-      return std::nullopt;
-    };
-    switch (c) {
-      case 'd':
-        return named("digit", false);
-      case 'D':
-        return named("digit", true);
-      case 'w':
-        return named("word", false);
-      case 'W':
-        return named("word", true);
-      case 's':
-        return named("space", false);
-      case 'S':
-        return named("space", true);
-      case 'h':
-        return named("xdigit", false);
-      case 'H':
-        return named("xdigit", true);
-      case 't':
-        ++at_;
-        return '\t';
-      case 'n':
-        ++at_;
-        return '\n';
-      case 'r':
-        ++at_;
-        return '\r';
-      case 'f':
-        ++at_;
-        return '\f';
-      case 'v':
-        ++at_;
-        return '\v';
-      case 'a':
-        ++at_;
-        return '\a';
-      case 'e':
-        ++at_;
-        return 0x1B;
-      case 'p':
-      case 'P':
-        return Property(set);
-      case 'x':
-        return Hex();
-      case 'u': {
-        ++at_;
-        return HexDigits(4, 4);
-      }
-      case '0': {
-        uint32_t value = 0;
-        for (int i = 0; i < 3 && !End() && Peek() >= '0' && Peek() <= '7'; ++i) {
-          value = value * 8 + static_cast<uint32_t>(pattern_[at_++] - '0');
-        }
-        return value;
-      }
-      case 'c':
-      case 'C':
-      case 'M':
-        return UnsupportedError("the regular expression `{}` uses a control escape \\{}",
-                                Shortened(), c);
-      default:
-        return static_cast<uint32_t>(NextCodePoint(pattern_, at_));
-    }
-  }
-
-  Result<std::optional<uint32_t>> Hex() {
-    ++at_;
-    if (Skip("{")) {
-      LS_TRY(const auto value, HexDigits(1, 8));
-      if (!Skip("}")) return Error("\\x{{ without }}");
-      return value;
-    }
-    LS_TRY(const auto value, HexDigits(1, 2));
-    if (*value >= 0x80)
-      return UnsupportedError(
-          "the regular expression `{}` names the raw byte \\x{:X}; write \\x{{{:X}}} for the "
-          "character",
-          Shortened(), *value, *value);
-    return value;
-  }
-
-  Result<std::optional<uint32_t>> HexDigits(int at_least, int at_most) {
-    uint64_t value = 0;
-    int count = 0;
-    for (; count < at_most && !End(); ++count) {
-      const char c = Peek();
-      const int digit = c >= '0' && c <= '9'                 ? c - '0'
-                        : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                             : -1;
-      if (digit < 0) break;
-      value = value * 16 + static_cast<uint64_t>(digit);
-      ++at_;
-    }
-    if (count < at_least) return Error("too few hexadecimal digits");
-    if (value > kMaxCodePoint) return Error("the code point U+{:X} above U+10FFFF", value);
-    return std::optional(static_cast<uint32_t>(value));
-  }
-
-  Result<std::optional<uint32_t>> Property(CodePointRanges& set) {
-    bool negate = Peek() == 'P';
-    ++at_;
-    if (!Skip("{")) return Error("\\p without {{");
-    if (Skip("^")) negate = !negate;
-    const size_t close = pattern_.find('}', at_);
-    if (close == std::string_view::npos) return Error("\\p{{ without }}");
-    const std::string_view name = pattern_.substr(at_, close - at_);
-    auto found = FindNamedSet(name);
-    if (!found || name.empty() || name.starts_with("rust") || name.starts_with("bert") ||
-        name.starts_with("nfc")) {
-      return Error(
-          "the unknown property \\p{{{}}} (known: general categories such as L, Lu, Nd, the "
-          "POSIX names, scripts such as Han, a few properties such as Emoji)",
-          name);
-    }
-    at_ = close + 1;
-    set = negate ? found->Negated() : std::move(*found);
-    return std::optional<uint32_t>();
-  }
-
-  // At '['. Handles ^, ranges, nesting, && and [:posix:].
-  Result<CodePointRanges> Class(int depth) {
-    if (depth > kMaxDepth) return Error("classes nested deeper than {}", kMaxDepth);
-    const size_t begin = at_++;
-    const bool negate = Skip("^");
-    CodePointRanges whole = CodePointRanges::All(), part;
-    bool first = true, intersected = false;
-    while (true) {
-      if (End()) return Error("a class that opens at byte {} and never closes", begin);
-      if (Peek() == ']' && !(first && HasLaterClose())) break;
-      const bool was_first = first;
-      first = false;
-      if (Skip("&&")) {
-        whole = whole.Intersected(part);
-        part = {};
-        intersected = true;
-        continue;
-      }
-      if (Starts("[:")) {
-        LS_TRY(const bool taken, Posix(part));
-        if (taken) continue;
-      }
-      if (Peek() == '[') {
-        LS_TRY(const CodePointRanges nested, Class(depth + 1));
-        part.Add(nested);
-        continue;
-      }
-      (void)was_first;
-      CodePointRanges set;
-      LS_TRY(const auto low, ClassAtom(set));
-      if (!low) {
-        part.Add(set);
-        continue;
-      }
-      uint32_t high = *low;
-      if (Starts("-") && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']' && !Starts("-&&")) {
-        const size_t dash = at_++;
-        if (Peek() == '[') {  // [a-[bc]]: the dash is a literal
-          at_ = dash;
-        } else {
-          CodePointRanges other;
-          LS_TRY(const auto bound, ClassAtom(other));
-          if (!bound) {  // [a-\d]: the dash is a literal
-            part.Add(*low, *low);
-            part.Add('-', '-');
-            part.Add(other);
-            continue;
-          }
-          if (*bound < *low) return Error("the empty range U+{:04X}-U+{:04X}", *low, *bound);
-          high = *bound;
-        }
-      }
-      part.Add(*low, high);
-      if (high == *low && Starts("-[")) {
-        ++at_;
-        part.Add('-', '-');
-      }
-    }
-    ++at_;
-    if (intersected) part = whole.Intersected(part);
-    part = Fold(part);
-    if (negate) part = part.Negated();
-    return part;
-  }
-
-  // "[]abc]": a ] that comes first is a literal when another one follows.
-  bool HasLaterClose() const { return pattern_.find(']', at_ + 1) != std::string_view::npos; }
-
-  Result<std::optional<uint32_t>> ClassAtom(CodePointRanges& set) {
-    if (Peek() != '\\') return std::optional<uint32_t>(NextCodePoint(pattern_, at_));
-    ++at_;
-    if (End()) return Error("a \\ at its end");
-    if (Peek() == 'b') {
-      ++at_;
-      return std::optional<uint32_t>(0x08);
-    }
-    return Escape(set);
-  }
-
-  Result<bool> Posix(CodePointRanges& part) {
-    const size_t close = pattern_.find(":]", at_ + 2);
-    if (close == std::string_view::npos || close - at_ > 20) return false;
-    std::string_view name = pattern_.substr(at_ + 2, close - at_ - 2);
-    const bool negate = name.starts_with("^");
-    if (negate) name.remove_prefix(1);
-    constexpr std::string_view kNames[] = {"alnum", "alpha", "ascii", "blank", "cntrl",
-                                           "digit", "graph", "lower", "print", "punct",
-                                           "space", "upper", "word",  "xdigit"};
-    if (std::find(std::begin(kNames), std::end(kNames), name) == std::end(kNames)) return false;
-    auto set = *FindNamedSet(name);
-    part.Add(negate ? set.Negated() : set);
-    at_ = close + 2;
-    return true;
-  }
-
-  std::string_view pattern_;
-  size_t at_ = 0;
   Flags flags_;
 };
 
