@@ -58,7 +58,9 @@ Expected<Bound> Bound::Bind(std::string_view function, std::string_view signatur
   bound.values_.resize(params.size());
   for (size_t i = 0; i < arguments.positional.size(); ++i)
     bound.values_[i] = arguments.positional[i];
-  for (const auto& [name, value] : arguments.named) {
+  for (const auto& named : arguments.named) {
+    const std::string& name = named.first;
+    const Value& value = named.second;
     const auto it = std::find_if(params.begin(), params.end(),
                                  [&](const auto& param) { return param.first == name; });
     if (it == params.end() || positional_only)
