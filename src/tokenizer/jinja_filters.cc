@@ -62,7 +62,7 @@ Expected<Bound> Bound::Bind(std::string_view function, std::string_view signatur
     const std::string& name = named.first;
     const Value& value = named.second;
     const auto it = std::find_if(params.begin(), params.end(),
-                                 [&](const auto& param) { return param.first == name; });
+                                 [&name = name](const auto& param) { return param.first == name; });
     if (it == params.end() || positional_only)
       return PythonError("{}() got an unexpected keyword argument '{}'", function, name);
     auto& slot = bound.values_[static_cast<size_t>(it - params.begin())];
