@@ -54,6 +54,8 @@ struct HfArchitecture {
   std::string_view model_type;  // config.json's model_type
   Result<ModelSpec> (*build)(HfConfig& config);
   std::span<const TensorRule> tensors;
+  // Tensors of old files that the model computes itself ({layer}): masks, inverse frequencies.
+  std::span<const std::string_view> buffers = {};
 };
 
 struct GgufArchitecture {

@@ -180,9 +180,10 @@ bool GgufConfig::HasTensor(std::string_view name) const {
 }
 
 Result<std::optional<std::vector<double>>> GgufConfig::FindTensor(std::string_view name,
-                                                                  int64_t size) const {
+                                                                  int64_t size) {
   const TensorInfo* tensor = checkpoint_.Find(name);
   if (tensor == nullptr) return std::optional<std::vector<double>>{};
+  tensors_read_.emplace(name);
   if (tensor->elements() != size) {
     return InputError("{}: tensor \"{}\" has {} elements, expected {}", place(), name,
                       tensor->elements(), size);

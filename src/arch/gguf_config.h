@@ -45,8 +45,10 @@ class GgufConfig {
   Result<std::optional<int64_t>> FindTokenId(std::string_view key) const;
 
   bool HasTensor(std::string_view name) const;
+  // Tensors that FindTensor read: facts, not weights.
+  const std::set<std::string, std::less<>>& tensors_read() const { return tensors_read_; }
   // All elements of a small tensor (rope_freqs.weight); `size` is checked. Absent tensor: nullopt.
-  Result<std::optional<std::vector<double>>> FindTensor(std::string_view name, int64_t size) const;
+  Result<std::optional<std::vector<double>>> FindTensor(std::string_view name, int64_t size);
   int64_t VocabSize() const;  // rows of token_embd.weight; 0 when absent (the binding reports it)
 
   const std::string& architecture() const { return architecture_; }
@@ -58,6 +60,7 @@ class GgufConfig {
   const Checkpoint& checkpoint_;
   std::string architecture_;
   std::set<std::string, std::less<>> read_;
+  std::set<std::string, std::less<>> tensors_read_;
 };
 
 // rope.freq_base, rope.dimension_count,

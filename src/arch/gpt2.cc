@@ -104,8 +104,11 @@ constexpr TensorRule kGgufOwnRules[] = {
 constexpr auto kGgufTensors = JoinRules(kGgufOwnRules, kGgufDecoderRules, kGgufFusedQkvRules,
                                         kGgufAttentionRules, kGgufDenseMlpRules);
 
+constexpr std::string_view kCausalMasks[] = {"h.{layer}.attn.bias", "h.{layer}.attn.masked_bias",
+                                             "transformer.h.{layer}.attn.bias",
+                                             "transformer.h.{layer}.attn.masked_bias"};
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "gpt2", .build = BuildGpt2, .tensors = kHfTensors},
+    {.model_type = "gpt2", .build = BuildGpt2, .tensors = kHfTensors, .buffers = kCausalMasks},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "gpt2", .build = BuildGpt2Gguf, .tensors = kGgufTensors},

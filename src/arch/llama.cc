@@ -46,9 +46,17 @@ Result<ModelSpec> BuildLlamaGguf(GgufConfig& config) {
   return spec;
 }
 
+constexpr std::string_view kInverseFrequencies[] = {
+    "model.layers.{layer}.self_attn.rotary_emb.inv_freq"};
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "llama", .build = BuildLlama, .tensors = kHfDenseTensors},
-    {.model_type = "mistral", .build = BuildMistral, .tensors = kHfDenseTensors},
+    {.model_type = "llama",
+     .build = BuildLlama,
+     .tensors = kHfDenseTensors,
+     .buffers = kInverseFrequencies},
+    {.model_type = "mistral",
+     .build = BuildMistral,
+     .tensors = kHfDenseTensors,
+     .buffers = kInverseFrequencies},
 };
 constexpr auto kGgufRules =
     JoinRules(kGgufDecoderRules, kGgufPairedAttentionRules, kGgufDenseMlpRules, kGgufExpertRules);

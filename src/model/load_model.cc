@@ -1,5 +1,7 @@
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "base/nearest.h"
 #include "model/model.h"
 #include "spec/validate.h"
@@ -27,7 +29,22 @@ struct Understood {
   ModelSpec spec;
   std::span<const TensorRule> tensors;
   std::vector<std::string> unread_keys;
+  std::set<std::string, std::less<>> no_weights;  // tensors known to be no weight
 };
+
+std::set<std::string, std::less<>> BufferNames(const HfArchitecture& architecture,
+                                               size_t num_layers) {
+  constexpr std::string_view kLayer = "{layer}";
+  std::set<std::string, std::less<>> names;
+  for (const std::string_view pattern : architecture.buffers) {
+    const size_t at = pattern.find(kLayer);
+    LS_CHECK(at != std::string_view::npos, "buffer {}", pattern);
+    for (size_t layer = 0; layer < num_layers; ++layer)
+      names.insert(
+          fmt::format("{}{}{}", pattern.substr(0, at), layer, pattern.substr(at + kLayer.size())));
+  }
+  return names;
+}
 
 Result<Understood> Understand(const Checkpoint& checkpoint) {
   const std::string place = checkpoint.path.string();
@@ -46,7 +63,8 @@ Result<Understood> Understand(const Checkpoint& checkpoint) {
           Unknown("the GGUF architecture", std::string(*name), KnownGgufArchitectures()));
     GgufConfig config(checkpoint, std::string(*name));
     LS_TRY(ModelSpec spec, architecture->build(config));
-    return Understood{std::move(spec), architecture->tensors, config.UnreadKeys()};
+    return Understood{std::move(spec), architecture->tensors, config.UnreadKeys(),
+                      config.tensors_read()};
   }
   const std::string file = (checkpoint.path / "config.json").string();
   if (!checkpoint.config.is_object())
@@ -64,7 +82,9 @@ Result<Understood> Understand(const Checkpoint& checkpoint) {
                             Unknown("the model_type", name, KnownHfArchitectures()));
   HfConfig config(checkpoint.config, file);
   LS_TRY(ModelSpec spec, architecture->build(config));
-  return Understood{std::move(spec), architecture->tensors, config.UnreadKeys()};
+  std::set<std::string, std::less<>> buffers = BufferNames(*architecture, spec.layers.size());
+  return Understood{std::move(spec), architecture->tensors, config.UnreadKeys(),
+                    std::move(buffers)};
 }
 
 }  // namespace
@@ -75,6 +95,8 @@ Result<Model> LoadModel(const std::filesystem::path& path) {
   if (Status valid = Validate(understood.spec); !valid)
     return tl::unexpected(std::move(valid).error().In(path.string()));
   LS_TRY(Binding binding, BindWeights(understood.spec, understood.tensors, checkpoint));
+  std::erase_if(binding.unused_tensors,
+                [&](const std::string& name) { return understood.no_weights.contains(name); });
   Model model{std::move(checkpoint), std::move(understood.spec), std::move(binding.weights), {}};
   if (!understood.unread_keys.empty())
     model.notes.push_back(
