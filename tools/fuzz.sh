@@ -28,7 +28,18 @@ seeds safetensors 200000 $golden/models/**/*.safetensors
 seeds gguf 400000 $golden/gguf/**/*.gguf
 seeds config_json 65536 $golden/models/*/config.json
 seeds tokenizer_json 65536 $golden/tokenizers/**/*.json
-seeds jinja 65536 $golden/chat/**/*.jinja
+# Templates lie inside JSON: one seed each.
+mkdir -p build/fuzz-corpus/jinja/seeds
+python3 - $golden/chat build/fuzz-corpus/jinja/seeds <<'PY'
+import hashlib, json, pathlib, sys
+folder, out = map(pathlib.Path, sys.argv[1:3])
+templates = [t["text"] for t in json.loads((folder / "templates.json").read_text()).values()]
+templates += [json.loads(line)["template"] for line in (folder / "units.jsonl").read_text().splitlines()]
+for template in templates:
+    if isinstance(template, str):
+        data = template.encode()
+        (out / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+PY
 
 run() {
   local program=$1 seconds=$2 name findings
