@@ -1,0 +1,242 @@
+#include "verify/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "verify/report.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kVocab = 6;
+
+TEST(CompareRows, ShiftingAllLogitsMovesThemButNotTheirDistribution) {
+  const std::vector<double> a = {1, 4, 2, -3}, b = {1.5, 4.5, 2.5, -2.5};
+  const RowDifference d = CompareRows(a, b);
+  EXPECT_DOUBLE_EQ(d.max_abs, 0.5);
+  EXPECT_NEAR(d.kl, 0, 1e-15);
+  EXPECT_TRUE(d.same_top1);
+  EXPECT_EQ(d.a.first, 1);
+  EXPECT_DOUBLE_EQ(d.a.gap, 2);
+}
+
+TEST(CompareRows, KlIsThatOfTheDefinition) {
+  const std::vector<double> a = {std::log(0.5), std::log(0.25), std::log(0.25)};
+  const std::vector<double> b = {std::log(0.25), std::log(0.5), std::log(0.25)};
+  const RowDifference d = CompareRows(a, b);
+  EXPECT_NEAR(d.kl, 0.5 * std::log(2) - 0.25 * std::log(2), 1e-15);
+  EXPECT_FALSE(d.same_top1);
+}
+
+TEST(CompareRows, NotANumberIsNeverEqual) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(MaxAbsDifference(std::vector{nan, 1.0}, std::vector{nan, 1.0}), inf);
+  EXPECT_EQ(MaxAbsDifference(std::vector{-inf, 1.0}, std::vector{-inf, 1.0}), 0);
+  EXPECT_EQ(MaxAbsDifference(std::vector{-inf, 1.0}, std::vector{inf, 1.0}), inf);
+}
+
+TEST(FindTopTwo, TheLowestIdWinsAmongEquals) {
+  const TopTwo top = FindTopTwo(std::vector<double>{0, 3, 1, 3});
+  EXPECT_EQ(top.first, 1);
+  EXPECT_EQ(top.gap, 0);
+}
+
+std::vector<double> RowFor(int32_t token, double gap) {
+  std::vector<double> row(kVocab, 0.0);
+  row[static_cast<size_t>(token)] = 1;
+  row[static_cast<size_t>((token + 1) % kVocab)] = 1 - gap;
+  return row;
+}
+
+PromptTrace RunOf(std::vector<int32_t> greedy, double noise = 1e-5, double gap = 0.5) {
+  PromptTrace run{.name = "p"};
+  run.ids = {1, 2};
+  for (size_t k = 0; k < greedy.size(); ++k)
+    run.steps[static_cast<int64_t>(k)] = TraceTensor{{kVocab}, RowFor(greedy[k], gap)};
+  run.greedy = std::move(greedy);
+  run.noise = noise;
+  return run;
+}
+
+void Nudge(PromptTrace& run, int64_t step, double by) {
+  std::get<std::vector<double>>(run.steps.at(step).values)[0] += by;
+}
+
+TEST(CompareRuns, WithinTheToleranceIsAMatch) {
+  const PromptTrace a = RunOf({1, 2, 3});
+  PromptTrace b = a;
+  Nudge(b, 1, 0.9 * Tolerance(1e-5));
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kMatch) << c.sentence;
+  EXPECT_EQ(c.greedy_equal, 3);
+  EXPECT_EQ(c.WorstStep()->step, 1);
+}
+
+TEST(CompareRuns, BeyondTheToleranceDiffersAndNamesTheStep) {
+  const PromptTrace a = RunOf({1, 2, 3});
+  PromptTrace b = a;
+  Nudge(b, 2, 1.1 * Tolerance(1e-5));
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  EXPECT_NE(c.sentence.find("greedy step 2"), std::string::npos) << c.sentence;
+}
+
+TEST(CompareRuns, TheNoisierSideDecides) {
+  const PromptTrace a = RunOf({1, 2, 3}, 1e-7);
+  PromptTrace b = RunOf({1, 2, 3}, 1e-4);
+  Nudge(b, 0, 5e-4);
+  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kMatch);
+  b.noise.reset();
+  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kDiffers);
+}
+
+TEST(CompareRuns, NothingIsComparedAfterTheTokensPart) {
+  const PromptTrace a = RunOf({1, 2, 3, 4});
+  PromptTrace b = RunOf({1, 2, 0, 5});
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  ASSERT_TRUE(c.parting);
+  EXPECT_EQ(c.parting->step, 2);
+  EXPECT_FALSE(c.parting->near_tie);
+  EXPECT_EQ(c.greedy_equal, 2);
+  EXPECT_EQ(c.steps.back().step, 2);
+}
+
+TEST(CompareRuns, AFlipWithinRoundingIsANearTie) {
+  const double gap = 1e-6;  // far below the noise
+  const PromptTrace a = RunOf({1, 2, 3}, 1e-5, gap);
+  PromptTrace b = RunOf({1, 2, 3}, 1e-5, gap);
+  b.greedy[2] = 4;
+  auto& row = std::get<std::vector<double>>(b.steps.at(2).values);
+  std::swap(row[3], row[4]);
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kMatch) << c.sentence;
+  ASSERT_TRUE(c.parting);
+  EXPECT_TRUE(c.parting->near_tie);
+}
+
+TEST(CompareRuns, WithoutACommonPositionThereIsNoVerdictOfEquality) {
+  PromptTrace a = RunOf({1, 2, 3}), b = RunOf({1, 2, 3});
+  a.steps.erase(0), a.steps.erase(2);
+  b.steps.erase(1);
+  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kSubjectFailed);
+}
+
+TEST(CompareRuns, AnUnmeasuredNoiseIsAssumedAndSaid) {
+  PromptTrace a = RunOf({1}), b = RunOf({1});
+  a.noise.reset();
+  b.noise.reset();
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.noise_source, NoiseSource::kAssumed);
+  EXPECT_GT(c.noise, 0);
+  EXPECT_LT(c.noise, 1e-5);
+}
+
+TEST(CompareRuns, PositionsOfThePromptCount) {
+  PromptTrace a = RunOf({1}), b = RunOf({1});
+  a.logits = TraceTensor{{2, kVocab}, std::vector<double>(2 * kVocab, 0.0)};
+  b.logits = a.logits;
+  std::get<std::vector<double>>(b.logits->values)[3] = 0.1;
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  EXPECT_EQ(c.positions_max_abs, 0.1);
+}
+
+// A subject that answers as it is told.
+class Fake : public Subject {
+ public:
+  Fake(std::string name, int32_t first_id) : name_(std::move(name)), first_id_(first_id) {}
+  std::string Name() const override { return name_; }
+  Abilities Can() const override {
+    return {.any_prompt = true, .tokenizes = true, .renders_chat = !prefix.empty()};
+  }
+  int64_t vocab_size() const override { return vocab; }
+  Result<std::string> RenderChat(std::string_view text) const override {
+    return prefix + std::string(text);
+  }
+  Result<std::vector<int32_t>> Tokenize(const Rendered& text) const override {
+    return std::vector<int32_t>{first_id_, static_cast<int32_t>(text.text.size() % kVocab)};
+  }
+  Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override {
+    if (!progress("running", 0, 1)) return tl::unexpected(Interrupted());
+    if (fails) return InputError("{}: no memory", name_);
+    PromptTrace run = RunOf({1, 2, 3});
+    run.ids = probe.ids;
+    Nudge(run, 0, offset);
+    return run;
+  }
+
+  int64_t vocab = kVocab;
+  std::string prefix;
+  bool fails = false;
+  double offset = 0;
+
+ private:
+  std::string name_;
+  int32_t first_id_;
+};
+
+const Progress kGoOn = [](std::string_view, int64_t, int64_t) { return true; };
+
+TEST(Verify, EqualSubjectsMatchOnEveryBuiltInPrompt) {
+  Fake a("a", 1), b("b", 1);
+  const auto v = Verify(a, b, {}, kGoOn);
+  ASSERT_TRUE(v) << v.error().message;
+  EXPECT_EQ(v->verdict, Verdict::kMatch);
+  EXPECT_EQ(v->prompts.size(), 5u);
+  EXPECT_EQ(ToJson(*v)["verdict"], "match");
+}
+
+TEST(Verify, OneDifferentLogitDiffers) {
+  Fake a("a", 1), b("b", 1);
+  b.offset = 0.01;
+  EXPECT_EQ(Verify(a, b, {}, kGoOn)->verdict, Verdict::kDiffers);
+}
+
+TEST(Verify, AFailingSubjectIsAVerdictWithItsSentence) {
+  Fake a("a", 1), b("b", 1);
+  b.fails = true;
+  const auto v = Verify(a, b, {}, kGoOn);
+  ASSERT_TRUE(v);
+  EXPECT_EQ(v->verdict, Verdict::kSubjectFailed);
+  EXPECT_NE(v->sentence.find("no memory"), std::string::npos);
+}
+
+TEST(Verify, OtherIdsAreDifferentTokensEvenWhereTheLogitsAgree) {
+  Fake a("a", 1), b("b", 4);
+  const auto v = Verify(a, b, {}, kGoOn);
+  ASSERT_TRUE(v);
+  EXPECT_EQ(v->verdict, Verdict::kDifferentTokens);
+  EXPECT_NE(v->sentence.find("position 0"), std::string::npos) << v->sentence;
+  EXPECT_NE(v->sentence.find("logits match"), std::string::npos) << v->sentence;
+}
+
+TEST(Verify, DifferentTemplatesAreDifferentTokens) {
+  Fake a("a", 1), b("b", 1);
+  a.prefix = "<user>";
+  b.prefix = "<|user>";
+  EXPECT_EQ(Verify(a, b, {}, kGoOn)->verdict, Verdict::kDifferentTokens);
+  EXPECT_EQ(Verify(a, b, {.chat = false}, kGoOn)->verdict, Verdict::kMatch);
+}
+
+TEST(Verify, DifferentVocabulariesAreDifferentModels) {
+  Fake a("a", 1), b("b", 1);
+  b.vocab = 7;
+  const auto v = Verify(a, b, {}, kGoOn);
+  ASSERT_TRUE(v);
+  EXPECT_EQ(v->verdict, Verdict::kDiffers);
+  EXPECT_NE(v->sentence.find("6 tokens, the candidate for 7"), std::string::npos) << v->sentence;
+}
+
+TEST(Verify, StopsWhenAsked) {
+  Fake a("a", 1), b("b", 1);
+  const auto v = Verify(a, b, {}, [](std::string_view, int64_t, int64_t) { return false; });
+  ASSERT_FALSE(v);
+  EXPECT_TRUE(IsInterrupted(v.error()));
+}
+
+}  // namespace
+}  // namespace lockstep
