@@ -14,6 +14,9 @@ Result<AddedTokens> AddedTokens::Make(std::vector<AddedToken> tokens,
                    [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   for (AddedToken& token : tokens) {
     if (!added.tokens_.empty() && added.tokens_.back().id == token.id) {
+      // A text that was special once stays so.
+      token.special |=
+          added.tokens_.back().special && added.tokens_.back().content == token.content;
       added.tokens_.back() = std::move(token);
     } else {
       added.tokens_.push_back(std::move(token));

@@ -23,9 +23,18 @@ struct Candidate {
 
 }  // namespace
 
-bool Bpe::CanTakeRawBytes(const BpeOptions& options) {
-  return options.continuing_subword_prefix.empty() && options.end_of_word_suffix.empty() &&
-         !options.byte_fallback;
+bool Bpe::CanTakeRawBytes(const Vocabulary& vocabulary, const BpeOptions& options) {
+  if (!options.continuing_subword_prefix.empty() || !options.end_of_word_suffix.empty() ||
+      options.byte_fallback) {
+    return false;
+  }
+  for (int b = 0; b < 256; ++b) {
+    const char byte = static_cast<char>(b);
+    std::string mapped;
+    AppendByteLevel({&byte, 1}, mapped);
+    if (vocabulary.Find(mapped) < 0) return false;
+  }
+  return true;
 }
 
 Result<Bpe> Bpe::Make(Vocabulary vocabulary, const Merges& merges, BpeOptions options) {

@@ -37,8 +37,10 @@ class Bpe {
   static Result<Bpe> Make(Vocabulary vocabulary, const Merges& merges, BpeOptions options);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  // Whether raw_bytes may replace the byte-level mapping in front of this model.
-  static bool CanTakeRawBytes(const BpeOptions& options);
+  // Whether raw_bytes may replace the byte-level mapping in front of this model. Every byte needs a
+  // token: one that vanishes shifts the offsets of the rest by the length of its character, not by
+  // one.
+  static bool CanTakeRawBytes(const Vocabulary& vocabulary, const BpeOptions& options);
 
   Status Tokenize(std::string_view word, std::vector<ModelToken>& out) const;
 

@@ -95,7 +95,7 @@ Status Apply(const StripNormalizer& strip, AlignedText& text) {
 }
 
 Status Apply(const StripAccentsNormalizer&, AlignedText& text) {
-  const CodePointSet& marks = NamedSet("combining_mark");
+  const CodePointSet& marks = NamedSet("rust_combining_mark");
   MapCodePoints(text, [&](uint32_t c) { return marks.Contains(c) ? kDropped : c; });
   return {};
 }

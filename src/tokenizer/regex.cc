@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/utf8.h"
+#include "tokenizer/regex_characters.h"
 #include "tokenizer/regex_program.h"
 
 namespace lockstep {
@@ -231,7 +232,7 @@ class Matcher {
 
   bool IsWord(size_t i) {  // the code point that starts at i
     if (word_ == nullptr) {
-      static const CodePointSet kWord(*FindNamedSet("word"));
+      static const CodePointSet kWord(LoneWordCharacters());
       word_ = &kWord;
     }
     return i < text_.size() && word_->Contains(NextCodePoint(text_, i));

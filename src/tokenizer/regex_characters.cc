@@ -17,7 +17,17 @@ constexpr CodePointRanges::Range kFoldToSeveral[] = {
     {0x1FD2, 0x1FD3}, {0x1FD6, 0x1FD7}, {0x1FE2, 0x1FE4}, {0x1FE6, 0x1FE7}, {0x1FF2, 0x1FF4},
     {0x1FF6, 0x1FF7}, {0x1FFC, 0x1FFC}, {0xFB00, 0xFB06}, {0xFB13, 0xFB17}};
 
+CodePointRanges NamedOrWord(std::string_view name, bool in_class) {
+  return name == "word" && !in_class ? LoneWordCharacters() : *FindNamedSet(name);
+}
+
 }  // namespace
+
+CodePointRanges LoneWordCharacters() {
+  CodePointRanges set = *FindNamedSet("word");
+  for (const uint32_t c : {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE}) set.Add(c, c);
+  return set;
+}
 
 Status RegexCharacters::Fold(CodePointRanges& set) const {
   for (const auto& [first, last] : kFoldToSeveral) {
@@ -31,10 +41,10 @@ Status RegexCharacters::Fold(CodePointRanges& set) const {
   return {};
 }
 
-Result<std::optional<uint32_t>> RegexCharacters::Escape(CodePointRanges& set) {
+Result<std::optional<uint32_t>> RegexCharacters::Escape(CodePointRanges& set, bool in_class) {
   const char c = Peek();
   const auto named = [&](std::string_view name, bool negate) -> std::optional<uint32_t> {
-    set = *FindNamedSet(name);
+    set = NamedOrWord(name, in_class);
     if (negate) set = set.Negated();
     ++at_;
     return std::nullopt;
@@ -79,7 +89,7 @@ Result<std::optional<uint32_t>> RegexCharacters::Escape(CodePointRanges& set) {
       return 0x1B;
     case 'p':
     case 'P':
-      return Property(set);
+      return Property(set, in_class);
     case 'x':
       return Hex();
     case 'u': {
@@ -136,7 +146,7 @@ Result<std::optional<uint32_t>> RegexCharacters::HexDigits(int at_least, int at_
   return std::optional(static_cast<uint32_t>(value));
 }
 
-Result<std::optional<uint32_t>> RegexCharacters::Property(CodePointRanges& set) {
+Result<std::optional<uint32_t>> RegexCharacters::Property(CodePointRanges& set, bool in_class) {
   bool negate = Peek() == 'P';
   ++at_;
   if (!Skip("{")) return Error("\\p without {{");
@@ -145,6 +155,9 @@ Result<std::optional<uint32_t>> RegexCharacters::Property(CodePointRanges& set) 
   if (close == std::string_view::npos) return Error("\\p{{ without }}");
   const std::string_view name = pattern_.substr(at_, close - at_);
   auto found = FindNamedSet(name);
+  if (found && (name == "Word" || name == "word")) found = NamedOrWord("word", in_class);
+  if (name == "Punct" || name == "punct")
+    found = FindNamedSet("P");  // [:punct:] also has the symbols
   if (!found || name.empty() || name.starts_with("rust") || name.starts_with("bert") ||
       name.starts_with("nfc")) {
     return Error(
@@ -229,7 +242,7 @@ Result<std::optional<uint32_t>> RegexCharacters::ClassAtom(CodePointRanges& set)
     ++at_;
     return std::optional<uint32_t>(0x08);
   }
-  return Escape(set);
+  return Escape(set, /*in_class=*/true);
 }
 
 Result<bool> RegexCharacters::Posix(CodePointRanges& part) {

@@ -13,6 +13,11 @@ namespace lockstep {
 
 constexpr int kMaxRegexDepth = 100;  // of groups and nested classes
 
+// What \w and \b call a word character outside brackets. Oniguruma looks it up in its table of
+// Latin-1, where superscripts and fractions are word characters; between brackets it takes the
+// Unicode property, where they are not.
+CodePointRanges LoneWordCharacters();
+
 class RegexCharacters {
  protected:
   explicit RegexCharacters(std::string_view pattern) : pattern_(pattern) {}
@@ -38,8 +43,8 @@ class RegexCharacters {
     return true;
   }
 
-  // After the backslash. A code point, or absent and `set` is filled.
-  Result<std::optional<uint32_t>> Escape(CodePointRanges& set);
+  // After the backslash. A code point, or absent and `set` is filled. in_class: between brackets.
+  Result<std::optional<uint32_t>> Escape(CodePointRanges& set, bool in_class);
   // At '['. Handles ^, ranges, nesting, && and [:posix:].
   Result<CodePointRanges> Class(int depth, bool ignore_case);
   // Adds what equals a member without regard to case. Refuses a set with a character that also
@@ -52,7 +57,7 @@ class RegexCharacters {
  private:
   Result<std::optional<uint32_t>> Hex();
   Result<std::optional<uint32_t>> HexDigits(int at_least, int at_most);
-  Result<std::optional<uint32_t>> Property(CodePointRanges& set);
+  Result<std::optional<uint32_t>> Property(CodePointRanges& set, bool in_class);
   Result<std::optional<uint32_t>> ClassAtom(CodePointRanges& set);
   Result<bool> Posix(CodePointRanges& part);
   // "[]abc]": a ] that comes first is a literal when another one follows.

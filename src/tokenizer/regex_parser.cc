@@ -344,7 +344,7 @@ class Parser : private RegexCharacters {
       return SetNode(c == 'O' ? CodePointRanges::All() : CodePointRanges::Of('\n', '\n').Negated());
     }
     CodePointRanges set;
-    LS_TRY(const auto literal, Escape(set));
+    LS_TRY(const auto literal, Escape(set, /*in_class=*/false));
     // Oniguruma folds the case of literals and of classes in brackets, not of a lone \\p{Lu}.
     if (literal) return LiteralNode(*literal);
     return SetNode(std::move(set));

@@ -157,6 +157,7 @@ Status Tokenizer::Data::Cut(Pieces& pieces, std::string_view text,
       AlignedText normalized = pieces.Copy(piece);
       LS_RETURN_IF_ERROR(Normalize(parts.normalizers, normalized));
       if (normalized.changed()) piece = pieces.Keep(std::move(normalized));
+      if (piece.spans != nullptr && !piece.text.empty()) piece.origin = piece.spans->begin;
     }
     std::erase_if(pieces.list, [](const Piece& piece) { return piece.text.empty(); });
   }
@@ -201,9 +202,15 @@ Result<Encoding> Tokenizer::EncodeWithOffsets(std::string_view text, EncodeOptio
   LS_RETURN_IF_ERROR(data_->Cut(pieces, text, options));
   const CodePointCounter counter(text);
   std::vector<EncodedToken> tokens;
+  const auto* unigram = std::get_if<Unigram>(&data_->parts.model);
   LS_RETURN_IF_ERROR(data_->RunModel(pieces, [&](const Piece& piece, const ModelToken& token) {
     const Span place = counter.Convert(PlaceOf(pieces, piece, token.begin, token.end));
-    const std::string_view token_text = piece.token >= 0 ? piece.text : data_->Text(token.id);
+    std::string_view token_text =
+        piece.token >= 0 ? piece.text : *data_->vocabulary->Text(token.id);
+    if (piece.token < 0 && unigram != nullptr &&
+        token.id == unigram->unk_id()) {  // it keeps its own text
+      token_text = piece.text.substr(token.begin, token.end - token.begin);
+    }
     tokens.push_back({token.id, place.begin, place.end, token_text});
   }));
   PostProcess(data_->parts.post_processors, options.add_special_tokens, /*with_offsets=*/true,

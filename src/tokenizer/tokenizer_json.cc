@@ -63,14 +63,14 @@ Result<TokenModel> ReadBpe(const JsonField& field, std::vector<PreTokenizer>& pr
   LS_TRY(options.fuse_unk, field.Bool("fuse_unk", false));
   LS_TRY(options.byte_fallback, field.Bool("byte_fallback", false));
   LS_TRY(options.ignore_merges, field.Bool("ignore_merges", false));
+  LS_TRY(Vocabulary vocabulary, ReadVocabulary(field));
   // When the last step maps bytes to the byte alphabet, the model may as well take the bytes.
-  if (!pre_tokenizers.empty() && Bpe::CanTakeRawBytes(options)) {
+  if (!pre_tokenizers.empty() && Bpe::CanTakeRawBytes(vocabulary, options)) {
     if (auto* byte_level = std::get_if<ByteLevelSplit>(&pre_tokenizers.back())) {
       byte_level->map_bytes = false;
       options.raw_bytes = true;
     }
   }
-  LS_TRY(Vocabulary vocabulary, ReadVocabulary(field));
   LS_TRY(const Bpe::Merges merges, ReadMerges(field));
   LS_TRY(Bpe bpe, Bpe::Make(std::move(vocabulary), merges, std::move(options)));
   return TokenModel(std::move(bpe));

@@ -228,7 +228,7 @@ const CodePointSet& NamedSet(std::string_view name) {
     std::map<std::string_view, CodePointSet> built;
     for (const std::string_view known :
          {"rust_word", "rust_whitespace", "rust_punctuation", "bert_punctuation", "rust_numeric",
-          "bert_removed", "bert_space", "bert_accent", "combining_mark", "bert_chinese",
+          "bert_removed", "bert_space", "bert_accent", "rust_combining_mark", "bert_chinese",
           "nfc_inert"}) {
       built.emplace(known, CodePointSet(*FindNamedSet(known)));
     }

@@ -21,6 +21,7 @@ class Unigram {
   static Result<Unigram> Make(Vocabulary vocabulary, std::vector<double> scores,
                               std::optional<int64_t> unk_id, bool byte_fallback);
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  std::optional<int32_t> unk_id() const { return unk_id_; }
   Status Tokenize(std::string_view word, std::vector<ModelToken>& out) const;
 
  private:

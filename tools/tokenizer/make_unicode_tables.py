@@ -179,7 +179,7 @@ def main():
     emit("Rust", "bert_space", where(lambda ch: clean.normalize_str("a" + ch + "b") == "a b"))
     accents = rust.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
     emit("Rust", "bert_accent", removed(accents))
-    emit("Rust", "combining_mark", removed(rust.StripAccents()))
+    emit("Rust", "rust_combining_mark", removed(rust.StripAccents()))
     chinese = rust.BertNormalizer(clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False)
     emit("Rust", "bert_chinese", where(lambda ch: chinese.normalize_str("a" + ch + "b") == "a " + ch + " b"))
 
