@@ -244,7 +244,10 @@ Expected<Value> Random(Runtime& r, const Value& value, const Bound&, const Argum
 Expected<Value> Reverse(Runtime& r, const Value& value, const Bound&, const Arguments&) {
   if (value.is_string()) return Slice(r, value, Value(), Value(), Value::Integer(-1));
   if (!IsIterable(value)) return Raise(ErrorKind::kTemplateRuntime, "argument must be iterable");
-  LS_TRY(std::vector<Value> items, ToVector(r, value));
+  Expected<std::vector<Value>> taken = ToVector(r, value);
+  if (!taken && taken.error().kind == ErrorKind::kPython)  // an error inside a generator
+    return Raise(ErrorKind::kTemplateRuntime, "argument must be iterable");
+  LS_TRY(std::vector<Value> items, std::move(taken));
   std::reverse(items.begin(), items.end());
   LS_TRY(const Value list, MakeList(r.budget(), std::move(items)));
   if (!IsReversible(value)) return list;

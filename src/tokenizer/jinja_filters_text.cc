@@ -368,6 +368,7 @@ Expected<Value> StripTags(Runtime& r, const Value& value, const Bound&, const Ar
 }
 
 Expected<Value> XmlAttr(Runtime& r, const Value& value, const Bound& bound, const Arguments&) {
+  if (value.is_undefined()) return tl::unexpected(UndefinedError(value));
   if (!value.is(Kind::kDict))
     return PythonError("'{}' object has no attribute 'items'", TypeName(value));
   std::string out;

@@ -16,6 +16,11 @@ std::string IntText(Int x);
 std::string StringRepr(std::string_view text);  // 'it' or "it's", with escapes
 std::string Escape(std::string_view text);      // & < > ' " for HTML, as markupsafe does
 
+// Every append of text whose size the template chooses asks for room first: `more` bytes after
+// `out`.
+Expected<void> Room(const std::string& out, size_t more, Budget* budget);
+tl::unexpected<TemplateError> TooBig(Budget* budget);
+
 // Appends str(value) or repr(value). Fails when the text would not fit in the budget.
 enum class Style { kStr, kRepr };
 Expected<void> Append(const Value& value, Style style, Budget* budget, std::string& out);

@@ -472,6 +472,18 @@ const MethodRow kListMethods[] = {
     {"copy", "!", LS_METHOD(return MakeList(r.budget(), self.items());)},
 };
 
+// range: as a list of its numbers, which are at most 100 000.
+Expected<Value> AsList(Runtime& r, const Value& range) {
+  LS_TRY(std::vector<Value> items, ToVector(r, range));
+  return MakeList(r.budget(), std::move(items));
+}
+const MethodRow kRangeMethods[] = {
+    {"count", "!value",
+     LS_METHOD(LS_TRY(const Value list, AsList(r, self)); return CountOf(r, list, bound);)},
+    {"index", "!value",
+     LS_METHOD(LS_TRY(const Value list, AsList(r, self)); return IndexOf(r, list, bound);)},
+};
+
 Value View(Runtime& r, const Value& self, ViewKind kind) {
   return Value(Kind::kDictView, std::make_shared<DictViewObject>(r.budget(), self, kind));
 }
@@ -516,6 +528,8 @@ std::span<const MethodRow> MethodsOf(const Value& self, int part) {
       return part == 0 ? std::span(kSequenceMethods) : std::span<const MethodRow>(kListMethods);
     case Kind::kTuple:
       return part == 0 ? std::span(kSequenceMethods) : std::span<const MethodRow>();
+    case Kind::kRange:
+      return part == 0 ? std::span(kRangeMethods) : std::span<const MethodRow>();
     case Kind::kDict:
       return part == 0 ? std::span(kDictMethods) : std::span<const MethodRow>();
     case Kind::kBool:
