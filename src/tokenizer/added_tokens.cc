@@ -49,10 +49,20 @@ const AddedToken* AddedTokens::FindContent(std::string_view content) const {
   return found == by_content_.end() ? nullptr : &tokens_[found->second];
 }
 
-void AddedTokens::Split(const ByteTrie& trie, Pieces& pieces, bool parse_special) const {
+void AddedTokens::Split(const ByteTrie& trie, Pieces& pieces, bool parse_special,
+                        const UntrustedText& untrusted) const {
   if (trie.empty()) return;
   const auto is = [](std::string_view text, size_t at, std::string_view set) {
     return NamedSet(set).Contains(NextCodePoint(text, at));
+  };
+  // Whether the bytes [begin, end) of an original piece touch an untrusted range.
+  const auto is_untrusted = [&](std::string_view text, size_t begin, size_t end) {
+    if (untrusted.ranges.empty() || !pieces.IsOriginal(text)) return false;
+    const auto start = static_cast<size_t>(text.data() - pieces.original.data());
+    const auto after =
+        std::partition_point(untrusted.ranges.begin(), untrusted.ranges.end(),
+                             [&](const TextRange& range) { return range.end <= start + begin; });
+    return after != untrusted.ranges.end() && after->begin < start + end;
   };
   std::vector<Piece> result;
   for (const Piece& piece : pieces.list) {
@@ -81,6 +91,15 @@ void AddedTokens::Split(const ByteTrie& trie, Pieces& pieces, bool parse_special
       size_t begin = at, end = at + length;
       at = end;  // also a match that is not taken is used up
       if (token.special && !parse_special) continue;
+      const auto& also = untrusted.also_control_tokens;
+      const bool control = token.special || std::binary_search(also.begin(), also.end(), token.id);
+      if (control && is_untrusted(text, begin, end)) {
+        // A piece of its own without the token's meaning, as transformers' sanitize_control_tokens.
+        if (done < begin) result.push_back(pieces.Slice(piece, done, begin));
+        result.push_back(pieces.Slice(piece, begin, end));
+        done = end;
+        continue;
+      }
       if (token.single_word) {
         size_t before = begin;
         if (begin > 0) StepBack(text, before);

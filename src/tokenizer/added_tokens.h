@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -30,6 +31,18 @@ struct AddedToken {
   std::string decoded;
 };
 
+struct TextRange {
+  size_t begin, end;  // bytes
+};
+
+// Where a text comes from users, whose special tokens are only text.
+struct UntrustedText {
+  std::span<const TextRange> ranges;  // ascending, disjoint
+  std::span<const int32_t>
+      also_control_tokens;  // added tokens that count as special there, ascending:
+                            // those that the chat template writes ("<tool_call>")
+};
+
 class AddedTokens {
  public:
   // Tokens with the same id replace each other, the last one stays.
@@ -42,13 +55,16 @@ class AddedTokens {
 
   // Cuts every piece that is not a token yet. parse_special = false: special tokens stay plain
   // text.
-  void SplitRaw(Pieces& pieces, bool parse_special) const { Split(raw_, pieces, parse_special); }
+  void SplitRaw(Pieces& pieces, bool parse_special, const UntrustedText& untrusted) const {
+    Split(raw_, pieces, parse_special, untrusted);
+  }
   void SplitNormalized(Pieces& pieces, bool parse_special) const {
-    Split(normalized_, pieces, parse_special);
+    Split(normalized_, pieces, parse_special, {});
   }
 
  private:
-  void Split(const ByteTrie& trie, Pieces& pieces, bool parse_special) const;
+  void Split(const ByteTrie& trie, Pieces& pieces, bool parse_special,
+             const UntrustedText& untrusted) const;
 
   std::vector<AddedToken> tokens_;
   std::unordered_map<int64_t, size_t> by_id_;

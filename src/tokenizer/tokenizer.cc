@@ -150,7 +150,7 @@ Status Tokenizer::Data::Cut(Pieces& pieces, std::string_view text,
   pieces.original = text;
   if (text.empty()) return {};
   pieces.list.push_back({.text = text});
-  added.SplitRaw(pieces, options.parse_special);
+  added.SplitRaw(pieces, options.parse_special, options.untrusted);
   if (!parts.normalizers.empty()) {
     for (Piece& piece : pieces.list) {
       if (piece.token >= 0) continue;

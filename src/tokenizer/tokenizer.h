@@ -24,10 +24,16 @@
 
 namespace lockstep {
 
+// The default reads text as `tokenizers` does. For text that is not trusted there are two switches:
+// parse_special = false is `encode_special_tokens` of `tokenizers` (special tokens are never seen,
+// and their characters join the text around them); untrusted is transformers'
+// sanitize_control_tokens, for a rendered chat (special tokens inside the users' strings become
+// pieces of plain text, those of the template stay).
 struct EncodeOptions {
   bool add_special_tokens =
       true;  // the post-processor's ("<bos>"); special tokens in the text stay special
-  bool parse_special = true;  // false: special tokens in the text are plain text (untrusted input)
+  bool parse_special = true;
+  UntrustedText untrusted = {};
 };
 
 struct Encoding {

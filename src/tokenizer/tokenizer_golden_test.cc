@@ -226,6 +226,56 @@ TEST(TokenizerGolden, RealTokenizerFilesEncodeAndDecodeAsTheReference) {
   }
 }
 
+// Rendered chats whose messages contain special tokens: those of the template count, the users' do
+// not.
+TEST(TokenizerGolden, SpecialTokensInsideUntrustedRangesAreText) {
+  if (*LOCKSTEP_GOLDENS == '\0') return;  // the tokenizers are too large for the repository
+  const fs::path chat = fs::path(LOCKSTEP_GOLDENS) / "chat";
+  const fs::path files = fs::path(LOCKSTEP_GOLDENS).parent_path() / "tokenizers";
+  const Json conversations =
+      *ParseJson(ReadFile(chat / "conversations.json"), "conversations.json");
+  const Json templates = *ParseJson(ReadFile(chat / "templates.json"), "templates.json");
+  const auto rows = ReadJsonLines(chat / "cases.jsonl");
+  for (const char* name : {"qwen3", "gemma3"}) {
+    const auto tokenizer = LoadTokenizerJson(ReadFile(files / name / "tokenizer.json"), name);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    std::vector<int32_t> control;
+    const auto chat_template = templates[name]["text"].get<std::string>();
+    for (const AddedToken& token : tokenizer->added_tokens()) {
+      if (token.content[0] == '<' && chat_template.find(token.content) != std::string::npos)
+        control.push_back(token.id);
+    }
+    Report report(std::string("chat, ") + name);
+    for (const Json& row : rows) {
+      if (row["template"] != name || !row.contains("ids_sanitized")) continue;
+      const auto rendered = row["rendered"].get<std::string>();
+      std::vector<TextRange> ranges;
+      size_t at = 0;
+      bool all_found = true;
+      for (const Json& message : conversations[row["conv"].get<std::string>()]["messages"]) {
+        if (!message["content"].is_string()) continue;
+        const auto content = message["content"].get<std::string>();
+        const size_t found = rendered.find(content, at);
+        all_found &= found != std::string::npos;
+        if (found == std::string::npos) continue;
+        at = found + content.size();
+        ranges.push_back({found, at});
+      }
+      const auto check = [&](EncodeOptions options, const char* key) {
+        options.add_special_tokens = false;
+        const auto got = tokenizer->Encode(rendered, options);
+        const auto want = row[key].get<std::vector<int32_t>>();
+        report.Check(got && *got == want, row,
+                     fmt::format("{}: {}", key, got ? Show(*got, want) : got.error().message));
+      };
+      check({}, "ids");
+      // A template that rewrites a message (cuts its thoughts off) leaves no range to name.
+      if (all_found) check({.untrusted = {ranges, control}}, "ids_sanitized");
+    }
+    report.Finish(4);
+  }
+}
+
 TEST(TokenizerGolden, InvalidUtf8IsRefusedWithItsPlace) {
   for (const fs::path& root : GoldenFolders()) {
     const auto folder = root / "synthetic/spm_prepend/tokenizer.json";
