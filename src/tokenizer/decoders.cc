@@ -353,9 +353,9 @@ struct MakeStage {
 
 }  // namespace
 
-DecodeChain::DecodeChain(const std::vector<Decoder>& decoders)
+DecodeChain::DecodeChain(const std::vector<TokenDecoder>& decoders)
     : text_(std::make_unique<std::string>()) {
-  for (const Decoder& decoder : decoders) stages_.push_back(std::visit(MakeStage{}, decoder));
+  for (const TokenDecoder& decoder : decoders) stages_.push_back(std::visit(MakeStage{}, decoder));
   stages_.push_back(std::make_unique<Collect>(*text_));
   for (size_t i = 0; i + 1 < stages_.size(); ++i) stages_[i]->next = stages_[i + 1].get();
 }

@@ -42,14 +42,14 @@ struct CtcDecoder {
 };
 struct JoinWithSpaces {};  // what `tokenizers` does without a decoder
 
-using Decoder =
+using TokenDecoder =
     std::variant<ByteLevelDecoder, ByteFallbackDecoder, FuseDecoder, ReplaceDecoder, StripDecoder,
                  MetaspaceDecoder, WordPieceDecoder, BpeDecoder, CtcDecoder, JoinWithSpaces>;
 
 // A running chain. It refers to the decoders, which must outlive it.
 class DecodeChain {
  public:
-  explicit DecodeChain(const std::vector<Decoder>& decoders);  // a Sequence is flat here
+  explicit DecodeChain(const std::vector<TokenDecoder>& decoders);  // a Sequence is flat here
   DecodeChain(DecodeChain&&) noexcept;
   DecodeChain& operator=(DecodeChain&&) noexcept;
   ~DecodeChain();

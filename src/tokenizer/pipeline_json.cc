@@ -308,8 +308,8 @@ constexpr Reader<PostProcessor> kPostProcessors[] = {
      }},
 };
 
-using Decoders = std::vector<Decoder>;
-constexpr Reader<Decoder> kDecoders[] = {
+using Decoders = std::vector<TokenDecoder>;
+constexpr Reader<TokenDecoder> kDecoders[] = {
     {"ByteLevel", [](const JsonField&, Decoders& s) { return Put(s, ByteLevelDecoder{}); }},
     {"ByteFallback", [](const JsonField&, Decoders& s) { return Put(s, ByteFallbackDecoder{}); }},
     {"Fuse", [](const JsonField&, Decoders& s) { return Put(s, FuseDecoder{}); }},
@@ -377,8 +377,8 @@ Result<std::vector<PreTokenizer>> ReadPreTokenizers(const JsonField& part) {
 Result<std::vector<PostProcessor>> ReadPostProcessors(const JsonField& part) {
   return ReadAll(part, "post-processor", "processors", kPostProcessors);
 }
-Result<std::vector<Decoder>> ReadDecoders(const JsonField& part) {
-  LS_TRY(std::vector<Decoder> decoders, ReadAll(part, "decoder", "decoders", kDecoders));
+Result<std::vector<TokenDecoder>> ReadDecoders(const JsonField& part) {
+  LS_TRY(std::vector<TokenDecoder> decoders, ReadAll(part, "decoder", "decoders", kDecoders));
   if (decoders.empty())
     decoders.push_back(FuseDecoder{});  // an empty Sequence joins without spaces
   return decoders;

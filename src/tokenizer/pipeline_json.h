@@ -17,6 +17,6 @@ namespace lockstep {
 Result<std::vector<Normalizer>> ReadNormalizers(const JsonField& part);
 Result<std::vector<PreTokenizer>> ReadPreTokenizers(const JsonField& part);
 Result<std::vector<PostProcessor>> ReadPostProcessors(const JsonField& part);
-Result<std::vector<Decoder>> ReadDecoders(const JsonField& part);
+Result<std::vector<TokenDecoder>> ReadDecoders(const JsonField& part);
 
 }  // namespace lockstep
