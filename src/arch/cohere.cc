@@ -5,24 +5,24 @@
 namespace lockstep {
 namespace {
 
-void MakeParallel(Decoder& decoder) {
+void MakeParallel(DecoderFacts& decoder) {
   decoder.spec.final_norm.bias = false;
   decoder.layer.mixer_pre_norm = decoder.spec.final_norm;
   decoder.layer.mlp_pre_norm.reset();
   decoder.layer.wiring = Wiring::kParallel;
 }
 
-Result<Decoder> ParseCohere(HfConfig& config, double default_theta) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = {.tie_word_embeddings = true,
-                                                         .max_position_embeddings = 8192,
-                                                         .bos_token_id = 5,
-                                                         .eos_token_id = 255001,
-                                                         .pad_token_id = 0},
-                                              .norm = NormKind::kLayer,
-                                              .eps_key = "layer_norm_eps",
-                                              .eps = 1e-5,
-                                              .rope = {.default_theta = default_theta,
-                                                       .layout = RopeLayout::kInterleaved}}));
+Result<DecoderFacts> ParseCohere(HfConfig& config, double default_theta) {
+  LS_TRY(DecoderFacts decoder, ParseDense(config, {.common = {.tie_word_embeddings = true,
+                                                              .max_position_embeddings = 8192,
+                                                              .bos_token_id = 5,
+                                                              .eos_token_id = 255001,
+                                                              .pad_token_id = 0},
+                                                   .norm = NormKind::kLayer,
+                                                   .eps_key = "layer_norm_eps",
+                                                   .eps = 1e-5,
+                                                   .rope = {.default_theta = default_theta,
+                                                            .layout = RopeLayout::kInterleaved}}));
   MakeParallel(decoder);
   LS_RETURN_IF_ERROR(ParseAttentionBias(config, false, /*with_o=*/true, decoder.attention));
   LS_TRY(decoder.spec.lm_head.logit_scale.value, GetPositive(config, "logit_scale", 0.0625));
@@ -33,12 +33,12 @@ Result<Decoder> ParseCohere(HfConfig& config, double default_theta) {
 }
 
 Result<ModelSpec> BuildCohere(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseCohere(config, 500000));
+  LS_TRY(DecoderFacts decoder, ParseCohere(config, 500000));
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildCohere2(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseCohere(config, 10000));
+  LS_TRY(DecoderFacts decoder, ParseCohere(config, 10000));
   LS_TRY(const auto window, ParseSlidingWindow(config, 4096));
   LS_TRY(const int64_t period, config.GetSize("sliding_window_pattern", 4));
   config.Ignore("_sliding_window_pattern");
@@ -64,9 +64,10 @@ Result<ModelSpec> BuildCohere2(HfConfig& config) {
   });
 }
 
-Result<Decoder> ParseCohereGguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
-                                                  .rope = {.layout = RopeLayout::kInterleaved}}));
+Result<DecoderFacts> ParseCohereGguf(GgufConfig& config) {
+  LS_TRY(DecoderFacts decoder,
+         ParseGgufDense(config,
+                        {.norm = NormKind::kLayer, .rope = {.layout = RopeLayout::kInterleaved}}));
   MakeParallel(decoder);
   LS_TRY(decoder.spec.lm_head.logit_scale.value, GetGgufPositive(config, "logit_scale", 1));
   return decoder;
@@ -78,12 +79,12 @@ Result<ModelSpec> BuildCohereGguf(GgufConfig& config) {
         "{}: has blk.0.attn_q_norm.weight, expected Command-R without norms of q and k (R+ has a "
         "weight for every head)",
         config.place());
-  LS_TRY(Decoder decoder, ParseCohereGguf(config));
+  LS_TRY(DecoderFacts decoder, ParseCohereGguf(config));
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildCohere2Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseCohereGguf(config));
+  LS_TRY(DecoderFacts decoder, ParseCohereGguf(config));
   LS_TRY(const auto window, GgufSlidingWindow(config));
   LS_TRY(const auto sliding, GgufSlidingLayers(config, decoder.num_layers, 4));
   return RepeatWith(decoder, [&](int64_t i) {

@@ -9,20 +9,20 @@ NormSpec LayerNorm(double eps, bool bias) {
   return {.kind = NormKind::kLayer, .eps = eps, .bias = bias};
 }
 
-LayerSpec MakeLayer(const Decoder& decoder, MixerSpec mixer) {
+LayerSpec MakeLayer(const DecoderFacts& decoder, MixerSpec mixer) {
   LayerSpec layer = decoder.layer;
   layer.mixer = std::move(mixer);
   layer.mlp = decoder.mlp;
   return layer;
 }
 
-ModelSpec Repeat(Decoder decoder) {
+ModelSpec Repeat(DecoderFacts decoder) {
   const AttentionSpec attention = decoder.attention;
   return RepeatWith(std::move(decoder), [&](int64_t) { return attention; });
 }
 
-Result<Decoder> ParseDense(HfConfig& config, const DenseQuery& defaults) {
-  Decoder decoder;
+Result<DecoderFacts> ParseDense(HfConfig& config, const DenseQuery& defaults) {
+  DecoderFacts decoder;
   LS_TRY(decoder.spec, ParseCommon(config, defaults.common));
   LS_TRY(decoder.num_layers, ParseNumLayers(config, defaults.num_hidden_layers));
   LS_TRY(decoder.attention, ParseHeads(config, decoder.spec.embedding.hidden_size, defaults.heads));
@@ -70,8 +70,8 @@ Result<int64_t> UniformSize(GgufConfig& config, std::string_view key, int64_t nu
 
 }  // namespace
 
-Result<Decoder> ParseGgufDense(GgufConfig& config, const GgufDenseQuery& defaults) {
-  Decoder decoder;
+Result<DecoderFacts> ParseGgufDense(GgufConfig& config, const GgufDenseQuery& defaults) {
+  DecoderFacts decoder;
   LS_TRY(decoder.spec, ParseGgufCommon(config));
   LS_TRY(decoder.num_layers, config.RequireLayers());
   LS_TRY(const auto heads,

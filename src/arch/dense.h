@@ -1,6 +1,6 @@
 // What the dense families share: a decoder layer as most models have it, read from either kind of
-// checkpoint, and the names that most of them give to weights. A family takes a Decoder, changes
-// what is special about it and repeats the layer. Used by arch/ only.
+// checkpoint, and the names that most of them give to weights. A family takes a DecoderFacts,
+// changes what is special about it and repeats the layer. Used by arch/ only.
 #pragma once
 
 #include "arch/decoder.h"
@@ -11,7 +11,7 @@ NormSpec LayerNorm(double eps, bool bias);
 
 // A model before its layers are laid out: every layer is `layer` with `attention` and `mlp` in it,
 // unless the family says otherwise.
-struct Decoder {
+struct DecoderFacts {
   ModelSpec spec;  // without layers
   int64_t num_layers = 0;
   LayerSpec layer;          // norms and wiring: pre-norms before both halves
@@ -20,12 +20,12 @@ struct Decoder {
 };
 
 // `decoder.layer` with this mixer and `decoder.mlp`.
-LayerSpec MakeLayer(const Decoder& decoder, MixerSpec mixer);
+LayerSpec MakeLayer(const DecoderFacts& decoder, MixerSpec mixer);
 // All layers alike.
-ModelSpec Repeat(Decoder decoder);
+ModelSpec Repeat(DecoderFacts decoder);
 // Layers that differ only in the attention that `attention_of(layer)` gives.
 template <typename AttentionOf>
-ModelSpec RepeatWith(Decoder decoder, const AttentionOf& attention_of) {
+ModelSpec RepeatWith(DecoderFacts decoder, const AttentionOf& attention_of) {
   for (int64_t i = 0; i < decoder.num_layers; ++i)
     decoder.spec.layers.push_back(MakeLayer(decoder, attention_of(i)));
   return std::move(decoder.spec);
@@ -46,7 +46,7 @@ struct DenseQuery {  // of transformers' configuration class
   RopeQuery rope;        // head_dim and max_position_embeddings are filled in
   bool one_rope = true;  // false: the family reads its RoPE itself
 };
-Result<Decoder> ParseDense(HfConfig& config, const DenseQuery& defaults);
+Result<DecoderFacts> ParseDense(HfConfig& config, const DenseQuery& defaults);
 
 // attention_bias: of q, k, v and, where the family has it, o.
 Status ParseAttentionBias(HfConfig& config, bool otherwise, bool with_o, AttentionSpec& attention);
@@ -63,7 +63,7 @@ struct GgufDenseQuery {
   GgufRopeQuery rope;  // head_dim is filled in
 };
 // Biases are present where layer 0 has one: GGUF states them by the tensor.
-Result<Decoder> ParseGgufDense(GgufConfig& config, const GgufDenseQuery& defaults);
+Result<DecoderFacts> ParseGgufDense(GgufConfig& config, const GgufDenseQuery& defaults);
 
 // Which layers have a window. attention.sliding_window_pattern: a period, or one bool per layer;
 // absent: every layer but each `period`th has one (llama.cpp's set_swa_pattern).

@@ -14,14 +14,14 @@ void ScaleEmbedding(ModelSpec& spec) {
 }
 
 // All norms of the model with 1 + w.
-void OffsetNorms(Decoder& decoder) {
+void OffsetNorms(DecoderFacts& decoder) {
   NormSpec& norm = decoder.spec.final_norm;
   norm.weight_offset = 1;
   decoder.layer.mixer_pre_norm = decoder.layer.mlp_pre_norm = norm;
 }
 
 // Gemma-2 and 3: norms on both sides of both halves.
-void SandwichNorms(Decoder& decoder) {
+void SandwichNorms(DecoderFacts& decoder) {
   OffsetNorms(decoder);
   decoder.layer.mixer_post_norm = decoder.layer.mlp_post_norm = decoder.spec.final_norm;
 }
@@ -35,10 +35,11 @@ CommonDefaults GemmaDefaults() {
 }
 
 Result<ModelSpec> BuildGemma(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = GemmaDefaults(),
-                                              .heads = {.num_key_value_heads = 16, .head_dim = 256},
-                                              .activation = "gelu_pytorch_tanh",
-                                              .eps = 1e-6}));
+  LS_TRY(DecoderFacts decoder,
+         ParseDense(config, {.common = GemmaDefaults(),
+                             .heads = {.num_key_value_heads = 16, .head_dim = 256},
+                             .activation = "gelu_pytorch_tanh",
+                             .eps = 1e-6}));
   // The first files say "gelu" and mean its tanh form; transformers corrects it. hidden_activation,
   // which later files add, is not read by it.
   if (decoder.mlp.activation == Activation::kGelu) decoder.mlp.activation = Activation::kGeluTanh;
@@ -51,7 +52,7 @@ Result<ModelSpec> BuildGemma(HfConfig& config) {
 }
 
 // What Gemma-2 and 3 read alike, after ParseDense.
-Status ParseNewer(HfConfig& config, Decoder& decoder, std::optional<double> attention_softcap,
+Status ParseNewer(HfConfig& config, DecoderFacts& decoder, std::optional<double> attention_softcap,
                   std::optional<double> final_softcap) {
   LS_RETURN_IF_ERROR(config.Expect("use_bidirectional_attention", false));
   LS_RETURN_IF_ERROR(ParseAttentionBias(config, false, /*with_o=*/true, decoder.attention));
@@ -68,11 +69,12 @@ Status ParseNewer(HfConfig& config, Decoder& decoder, std::optional<double> atte
 }
 
 Result<ModelSpec> BuildGemma2(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = GemmaDefaults(),
-                                              .heads = {.num_key_value_heads = 4, .head_dim = 256},
-                                              .activation_key = "hidden_activation",
-                                              .activation = "gelu_pytorch_tanh",
-                                              .eps = 1e-6}));
+  LS_TRY(DecoderFacts decoder,
+         ParseDense(config, {.common = GemmaDefaults(),
+                             .heads = {.num_key_value_heads = 4, .head_dim = 256},
+                             .activation_key = "hidden_activation",
+                             .activation = "gelu_pytorch_tanh",
+                             .eps = 1e-6}));
   LS_RETURN_IF_ERROR(ParseNewer(config, decoder, 50, 30));
   LS_TRY(const auto window, ParseSlidingWindow(config, 4096));
   LS_TRY(const auto types,
@@ -93,7 +95,7 @@ Result<ModelSpec> BuildGemma3(HfConfig& config) {
   // The text part of a multimodal file states only what differs from the class' defaults.
   common.vocab_size = 262208;
   common.hidden_size = 2304;
-  LS_TRY(Decoder decoder,
+  LS_TRY(DecoderFacts decoder,
          ParseDense(config,
                     {.common = common,
                      .heads = {.num_attention_heads = 8, .num_key_value_heads = 4, .head_dim = 256},
@@ -151,7 +153,7 @@ GgufDenseQuery GgufQuery() { return {.weight_offset = 1, .activation = Activatio
 
 // llama.cpp knows the 27B models by their number of layers: only they scale queries by
 // hidden_size / heads instead of head_dim.
-void ScaleQueriesOf27B(Decoder& decoder, int64_t layers_of_27b) {
+void ScaleQueriesOf27B(DecoderFacts& decoder, int64_t layers_of_27b) {
   if (decoder.num_layers != layers_of_27b) return;
   decoder.attention.query_scale.value =
       1 / std::sqrt(static_cast<double>(decoder.spec.embedding.hidden_size) /
@@ -159,13 +161,13 @@ void ScaleQueriesOf27B(Decoder& decoder, int64_t layers_of_27b) {
 }
 
 Result<ModelSpec> BuildGemmaGguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, GgufQuery()));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, GgufQuery()));
   ScaleEmbedding(decoder.spec);
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildGemma2Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, GgufQuery()));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, GgufQuery()));
   ScaleEmbedding(decoder.spec);
   SandwichNorms(decoder);
   ScaleQueriesOf27B(decoder, 46);
@@ -182,7 +184,7 @@ Result<ModelSpec> BuildGemma2Gguf(GgufConfig& config) {
 }
 
 Result<ModelSpec> BuildGemma3Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, GgufQuery()));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, GgufQuery()));
   ScaleEmbedding(decoder.spec);
   SandwichNorms(decoder);
   ScaleQueriesOf27B(decoder, 62);

@@ -6,8 +6,8 @@
 namespace lockstep {
 namespace {
 
-Result<Decoder> ParseGlm(HfConfig& config) {
-  LS_TRY(Decoder decoder,
+Result<DecoderFacts> ParseGlm(HfConfig& config) {
+  LS_TRY(DecoderFacts decoder,
          ParseDense(config, {.common = {.max_position_embeddings = 131072, .pad_token_id = 151329},
                              .heads = {.num_key_value_heads = 2, .head_dim = 128},
                              .eps = 1.5625e-07,
@@ -20,18 +20,19 @@ Result<Decoder> ParseGlm(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildGlm(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseGlm(config));
+  LS_TRY(DecoderFacts decoder, ParseGlm(config));
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildGlm4(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseGlm(config));
+  LS_TRY(DecoderFacts decoder, ParseGlm(config));
   decoder.layer.mixer_post_norm = decoder.layer.mlp_post_norm = decoder.spec.final_norm;
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildGlm4Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {.rope = {.layout = RopeLayout::kInterleaved}}));
+  LS_TRY(DecoderFacts decoder,
+         ParseGgufDense(config, {.rope = {.layout = RopeLayout::kInterleaved}}));
   decoder.layer.mixer_post_norm = decoder.layer.mlp_post_norm = decoder.spec.final_norm;
   return Repeat(std::move(decoder));
 }

@@ -57,11 +57,11 @@ Result<ModelSpec> BuildGpt2(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildGpt2Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
-                                                  .norm_bias = true,
-                                                  .gated = false,
-                                                  .activation = Activation::kGeluTanh,
-                                                  .has_rope = false}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
+                                                       .norm_bias = true,
+                                                       .gated = false,
+                                                       .activation = Activation::kGeluTanh,
+                                                       .has_rope = false}));
   decoder.spec.embedding.positions = LearnedPositions{decoder.spec.max_position_embeddings};
   config.Ignore("rope.dimension_count");
   return Repeat(std::move(decoder));

@@ -6,7 +6,7 @@ namespace {
 
 Result<ModelSpec> BuildGranite(HfConfig& config) {
   LS_TRY(
-      Decoder decoder,
+      DecoderFacts decoder,
       ParseDense(config,
                  {.common = {.max_position_embeddings = 2048, .bos_token_id = 1, .eos_token_id = 2},
                   .eps = 1e-6}));
@@ -23,7 +23,7 @@ Result<ModelSpec> BuildGranite(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildGraniteGguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {}));
   // Converters leave a multiplier out when it is 0; llama.cpp then applies none of it.
   LS_TRY(decoder.spec.embedding.scale.value, GetGgufPositive(config, "embedding_scale", 1));
   LS_TRY(decoder.attention.query_scale.value,

@@ -8,7 +8,7 @@ namespace {
 
 Result<ModelSpec> BuildLlama(HfConfig& config) {
   LS_TRY(
-      Decoder decoder,
+      DecoderFacts decoder,
       ParseDense(config,
                  {.common = {.max_position_embeddings = 2048, .bos_token_id = 1, .eos_token_id = 2},
                   .eps = 1e-6}));
@@ -22,18 +22,18 @@ Result<ModelSpec> BuildLlama(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildMistral(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = {.max_position_embeddings = 4096 * 32,
-                                                         .bos_token_id = 1,
-                                                         .eos_token_id = 2},
-                                              .heads = {.num_key_value_heads = 8},
-                                              .eps = 1e-6}));
+  LS_TRY(DecoderFacts decoder, ParseDense(config, {.common = {.max_position_embeddings = 4096 * 32,
+                                                              .bos_token_id = 1,
+                                                              .eos_token_id = 2},
+                                                   .heads = {.num_key_value_heads = 8},
+                                                   .eps = 1e-6}));
   // Absent means 4096, as in the first Mistral; later files say null.
   LS_TRY(decoder.attention.sliding_window, ParseSlidingWindow(config, 4096));
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildLlamaGguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {}));
   // The name of the layout that converters of 2023 wrote; they had permuted q and k by then.
   config.Ignore("tensor_data_layout");
   ModelSpec spec = Repeat(std::move(decoder));

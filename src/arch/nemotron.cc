@@ -7,7 +7,7 @@ namespace {
 
 Result<ModelSpec> BuildNemotron(HfConfig& config) {
   LS_TRY(
-      Decoder decoder,
+      DecoderFacts decoder,
       ParseDense(config,
                  {.common = {.max_position_embeddings = 4096, .bos_token_id = 2, .eos_token_id = 3},
                   .activation = "relu2",
@@ -25,11 +25,11 @@ Result<ModelSpec> BuildNemotron(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildNemotronGguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
-                                                  .norm_bias = true,
-                                                  .weight_offset = 1,
-                                                  .gated = false,
-                                                  .activation = Activation::kRelu2}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
+                                                       .norm_bias = true,
+                                                       .weight_offset = 1,
+                                                       .gated = false,
+                                                       .activation = Activation::kRelu2}));
   return Repeat(std::move(decoder));
 }
 

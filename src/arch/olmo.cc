@@ -9,14 +9,14 @@ CommonDefaults OlmoDefaults() {
 }
 
 // The first OLMo: LayerNorm without weights, eps 1e-5 in the code.
-void MakePlainNorms(Decoder& decoder) {
+void MakePlainNorms(DecoderFacts& decoder) {
   NormSpec norm = LayerNorm(1e-5, /*bias=*/false);
   norm.weight = false;
   decoder.layer.mixer_pre_norm = decoder.layer.mlp_pre_norm = decoder.spec.final_norm = norm;
 }
 
 Result<ModelSpec> BuildOlmo(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = OlmoDefaults(), .eps_key = ""}));
+  LS_TRY(DecoderFacts decoder, ParseDense(config, {.common = OlmoDefaults(), .eps_key = ""}));
   MakePlainNorms(decoder);
   LS_RETURN_IF_ERROR(ParseAttentionBias(config, false, /*with_o=*/true, decoder.attention));
   LS_TRY(decoder.attention.clip_qkv, ParseOptional(config, "clip_qkv", std::nullopt));
@@ -24,7 +24,7 @@ Result<ModelSpec> BuildOlmo(HfConfig& config) {
 }
 
 // OLMo-2 and 3 norm what leaves a half, not what enters it, and q and k as whole vectors.
-void MakePostNorms(Decoder& decoder) {
+void MakePostNorms(DecoderFacts& decoder) {
   const NormSpec norm = decoder.spec.final_norm;
   decoder.layer.mixer_pre_norm.reset();
   decoder.layer.mlp_pre_norm.reset();
@@ -34,14 +34,14 @@ void MakePostNorms(Decoder& decoder) {
 }
 
 Result<ModelSpec> BuildOlmo2(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = OlmoDefaults(), .eps = 1e-5}));
+  LS_TRY(DecoderFacts decoder, ParseDense(config, {.common = OlmoDefaults(), .eps = 1e-5}));
   MakePostNorms(decoder);
   LS_RETURN_IF_ERROR(ParseAttentionBias(config, false, /*with_o=*/true, decoder.attention));
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildOlmo3(HfConfig& config) {
-  LS_TRY(Decoder decoder,
+  LS_TRY(DecoderFacts decoder,
          ParseDense(config, {.common = OlmoDefaults(), .eps = 1e-5, .one_rope = false}));
   MakePostNorms(decoder);
   LS_RETURN_IF_ERROR(ParseAttentionBias(config, false, /*with_o=*/true, decoder.attention));
@@ -69,7 +69,7 @@ Result<ModelSpec> BuildOlmo3(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildOlmoGguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {.norm = NormKind::kLayer}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {.norm = NormKind::kLayer}));
   const double eps = decoder.spec.final_norm.eps;
   MakePlainNorms(decoder);
   decoder.spec.final_norm.eps = eps;
@@ -81,7 +81,7 @@ Result<ModelSpec> BuildOlmoGguf(GgufConfig& config) {
 
 // OLMo-2; with a window it is OLMo-3, whose sliding layers ignore rope.scaling.
 Result<ModelSpec> BuildOlmo2Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {}));
   MakePostNorms(decoder);
   LS_TRY(const auto window, GgufSlidingWindow(config));
   if (!window) return Repeat(std::move(decoder));

@@ -5,7 +5,7 @@ namespace lockstep {
 namespace {
 
 // Phi: both halves read one LayerNorm (no mlp_pre_norm), every matrix has a bias.
-void MakeParallel(Decoder& decoder) {
+void MakeParallel(DecoderFacts& decoder) {
   decoder.layer.wiring = Wiring::kParallel;
   decoder.layer.mlp_pre_norm.reset();
   AttentionSpec& attention = decoder.attention;
@@ -17,7 +17,7 @@ void MakeParallel(Decoder& decoder) {
 
 Result<ModelSpec> BuildPhi(HfConfig& config) {
   LS_TRY(
-      Decoder decoder,
+      DecoderFacts decoder,
       ParseDense(config,
                  {.common = {.max_position_embeddings = 2048, .bos_token_id = 1, .eos_token_id = 2},
                   .activation = "gelu_new",
@@ -32,7 +32,7 @@ Result<ModelSpec> BuildPhi(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildPhi3(HfConfig& config) {
-  LS_TRY(Decoder decoder,
+  LS_TRY(DecoderFacts decoder,
          ParseDense(config, {.common = {.max_position_embeddings = 4096,
                                         .bos_token_id = 1,
                                         .eos_token_id = 32000,
@@ -52,15 +52,15 @@ Result<ModelSpec> BuildPhi3(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildPhi2Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
-                                                  .norm_bias = true,
-                                                  .activation = Activation::kGeluTanh}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
+                                                       .norm_bias = true,
+                                                       .activation = Activation::kGeluTanh}));
   MakeParallel(decoder);
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildPhi3Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {}));
   // llama.cpp reads the window and then switches it off with a warning ("Phi SWA is currently
   // disabled"). The model was trained with it and transformers applies it, so it is a fact here.
   LS_TRY(decoder.attention.sliding_window, GgufSlidingWindow(config));

@@ -6,7 +6,7 @@ namespace {
 
 // use_sliding_window switches the window; then layer_types, or every layer from max_window_layers
 // on, has it. Files state a sliding_window also where it is off.
-Result<ModelSpec> LayOut(HfConfig& config, Decoder decoder) {
+Result<ModelSpec> LayOut(HfConfig& config, DecoderFacts decoder) {
   LS_TRY(const bool use_window, config.Get<bool>("use_sliding_window", false));
   std::optional<int64_t> window;
   if (use_window) {
@@ -28,29 +28,30 @@ Result<ModelSpec> LayOut(HfConfig& config, Decoder decoder) {
 }
 
 Result<ModelSpec> BuildQwen2(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = {.max_position_embeddings = 32768},
-                                              .heads = {.num_key_value_heads = 32},
-                                              .eps = 1e-6}));
+  LS_TRY(DecoderFacts decoder, ParseDense(config, {.common = {.max_position_embeddings = 32768},
+                                                   .heads = {.num_key_value_heads = 32},
+                                                   .eps = 1e-6}));
   decoder.attention.q_bias = decoder.attention.k_bias = decoder.attention.v_bias = true;
   return LayOut(config, std::move(decoder));
 }
 
 Result<ModelSpec> BuildQwen3(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = {.max_position_embeddings = 32768},
-                                              .heads = {.num_key_value_heads = 32, .head_dim = 128},
-                                              .eps = 1e-6}));
+  LS_TRY(DecoderFacts decoder,
+         ParseDense(config, {.common = {.max_position_embeddings = 32768},
+                             .heads = {.num_key_value_heads = 32, .head_dim = 128},
+                             .eps = 1e-6}));
   LS_RETURN_IF_ERROR(ParseAttentionBias(config, false, /*with_o=*/true, decoder.attention));
   decoder.attention.q_norm = decoder.attention.k_norm = decoder.spec.final_norm;
   return LayOut(config, std::move(decoder));
 }
 
 Result<ModelSpec> BuildQwen2Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {}));
   return Repeat(std::move(decoder));
 }
 
 Result<ModelSpec> BuildQwen3Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {}));
   decoder.attention.q_norm = decoder.attention.k_norm = decoder.spec.final_norm;
   return Repeat(std::move(decoder));
 }

@@ -21,14 +21,14 @@ Result<std::vector<bool>> ParseRopeLayers(HfConfig& config, int64_t num_layers) 
 }
 
 Result<ModelSpec> BuildSmolLm3(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = {.tie_word_embeddings = true,
-                                                         .max_position_embeddings = 32768,
-                                                         .bos_token_id = 128000,
-                                                         .eos_token_id = 128001,
-                                                         .pad_token_id = 128004},
-                                              .heads = {.num_key_value_heads = 4},
-                                              .eps = 1e-6,
-                                              .rope = {.default_theta = 2000000}}));
+  LS_TRY(DecoderFacts decoder, ParseDense(config, {.common = {.tie_word_embeddings = true,
+                                                              .max_position_embeddings = 32768,
+                                                              .bos_token_id = 128000,
+                                                              .eos_token_id = 128001,
+                                                              .pad_token_id = 128004},
+                                                   .heads = {.num_key_value_heads = 4},
+                                                   .eps = 1e-6,
+                                                   .rope = {.default_theta = 2000000}}));
   LS_RETURN_IF_ERROR(ParseAttentionBias(config, false, /*with_o=*/true, decoder.attention));
   LS_TRY(const bool mlp_bias, config.Get<bool>("mlp_bias", false));
   decoder.mlp.up_bias = decoder.mlp.down_bias = mlp_bias;
@@ -50,7 +50,7 @@ Result<ModelSpec> BuildSmolLm3(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildSmolLm3Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {}));
   return RepeatWith(decoder, [&](int64_t i) {
     AttentionSpec attention = decoder.attention;
     // llama.cpp: n_no_rope_layer_step = 4; there is no key.

@@ -5,15 +5,15 @@ namespace lockstep {
 namespace {
 
 Result<ModelSpec> BuildStarcoder2(HfConfig& config) {
-  LS_TRY(Decoder decoder, ParseDense(config, {.common = {.tie_word_embeddings = true,
-                                                         .max_position_embeddings = 4096,
-                                                         .bos_token_id = 50256,
-                                                         .eos_token_id = 50256},
-                                              .heads = {.num_key_value_heads = 2},
-                                              .activation = "gelu_pytorch_tanh",
-                                              .norm = NormKind::kLayer,
-                                              .eps_key = "norm_epsilon",
-                                              .eps = 1e-5}));
+  LS_TRY(DecoderFacts decoder, ParseDense(config, {.common = {.tie_word_embeddings = true,
+                                                              .max_position_embeddings = 4096,
+                                                              .bos_token_id = 50256,
+                                                              .eos_token_id = 50256},
+                                                   .heads = {.num_key_value_heads = 2},
+                                                   .activation = "gelu_pytorch_tanh",
+                                                   .norm = NormKind::kLayer,
+                                                   .eps_key = "norm_epsilon",
+                                                   .eps = 1e-5}));
   LS_TRY(const bool bias, config.Get<bool>("use_bias", true));
   AttentionSpec& attention = decoder.attention;
   attention.q_bias = attention.k_bias = attention.v_bias = attention.o_bias = bias;
@@ -32,10 +32,10 @@ Result<ModelSpec> BuildStarcoder2(HfConfig& config) {
 }
 
 Result<ModelSpec> BuildStarcoder2Gguf(GgufConfig& config) {
-  LS_TRY(Decoder decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
-                                                  .norm_bias = true,
-                                                  .gated = false,
-                                                  .activation = Activation::kGeluTanh}));
+  LS_TRY(DecoderFacts decoder, ParseGgufDense(config, {.norm = NormKind::kLayer,
+                                                       .norm_bias = true,
+                                                       .gated = false,
+                                                       .activation = Activation::kGeluTanh}));
   LS_TRY(decoder.attention.sliding_window, GgufSlidingWindow(config));
   return Repeat(std::move(decoder));
 }
