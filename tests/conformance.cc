@@ -28,10 +28,12 @@
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
 
+#include "engine/generate.h"
 #include "formats/safetensors.h"
 #include "model/model.h"
 #include "reference/interpreter.h"
 
+#include "subjects/reference_decoder.h"
 #include "subjects/reference_subject.h"
 #include "trace/trace.h"
 #include "verify/compare.h"
@@ -186,6 +188,36 @@ Status CheckPrompt(const Model& model, ThreadPool& pool, const PromptTrace& gold
   return {};
 }
 
+// What generate() gives under the checkpoint's own generation_config, where the golden has it.
+Status CheckGenerationConfig(const fs::path& folder, const Model& model, ThreadPool& pool,
+                             const Trace& trace, CaseResult& out) {
+  LS_TRY(const std::string text, ReadTextFile(folder / "golden.json"));
+  LS_TRY(const Json golden, ParseJson(text, (folder / "golden.json").string()));
+  for (size_t i = 0; i < trace.prompts.size(); ++i) {
+    const Json& entry = golden["prompts"][i];
+    if (!entry.contains("greedy_with_generation_config")) continue;
+    const auto expected = entry["greedy_with_generation_config"].get<std::vector<int32_t>>();
+    for (const bool with_config : {true, false}) {
+      // transformers ran without an end token, so that all tokens are there to compare.
+      GenerationConfig config;
+      if (with_config) {
+        LS_TRY(const ParsedGenerationConfig parsed,
+               ParseGenerationConfig(model.checkpoint.generation_config, "generation_config.json"));
+        config = parsed.config;
+      }
+      config.eos_token_id.clear();
+      config.do_sample = false;
+      config.max_new_tokens = static_cast<int64_t>(expected.size());
+      ReferenceDecoder decoder(model, pool);
+      LS_TRY(const GenerateResult result, Generate(decoder, trace.prompts[i].ids, config));
+      out.Require(result.ids == (with_config ? expected : trace.prompts[i].greedy),
+                  fmt::format("prompt {}: {} generation_config: other tokens than transformers", i,
+                              with_config ? "with" : "without"));
+    }
+  }
+  return {};
+}
+
 Status RunModelCase(const fs::path& folder, CaseResult& out) {
   ThreadPool pool(1);
   LS_TRY(const Model model, LoadModel(folder));
@@ -196,7 +228,7 @@ Status RunModelCase(const fs::path& folder, CaseResult& out) {
     LS_RETURN_IF_ERROR(
         CheckPrompt(model, pool, trace.prompts[i], trace.prompts[i].noise, where, out));
   }
-  return {};
+  return CheckGenerationConfig(folder, model, pool, trace, out);
 }
 
 // Dequantized rows to one unit in the last place, and sums that no other values could have.

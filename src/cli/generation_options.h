@@ -1,0 +1,33 @@
+// The flags that decide how tokens are chosen, over the checkpoint's own generation_config.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "engine/generation_config.h"
+#include "model/model.h"
+
+namespace lockstep {
+
+// Tokens an answer may have when neither the checkpoint nor a flag says.
+inline constexpr int64_t kDefaultMaxNewTokens = 512;
+
+class GenerationOptions {
+ public:
+  void AddTo(CLI::App& verb);
+
+  // generation_config.json, then the flags; end ids from the spec where the file has none. Warnings
+  // are sentences about keys that have no effect.
+  Result<ParsedGenerationConfig> InForce(const Model& model) const;
+
+ private:
+  // key of generation_config.json -> what the flag said, as JSON text
+  std::vector<std::pair<std::string, std::string>> overrides_;
+  std::vector<std::string> stops_, biases_;
+  bool greedy_ = false, sample_ = false;
+};
+
+}  // namespace lockstep
