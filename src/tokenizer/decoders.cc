@@ -254,14 +254,10 @@ class WordPieceStage : public TokenStage {
  public:
   explicit WordPieceStage(const WordPieceDecoder& decoder) : decoder_(decoder) {}
   void Token(const std::string& token) override {
-    std::string text = token;
-    if (!first_) {
-      if (token.starts_with(decoder_.prefix)) {
-        text.erase(0, decoder_.prefix.size());
-      } else {
-        text.insert(0, " ");
-      }
-    }
+    const bool continues = !first_ && token.starts_with(decoder_.prefix);
+    std::string text;
+    if (!first_ && !continues) text += ' ';
+    text.append(token, continues ? decoder_.prefix.size() : 0);
     first_ = false;
     if (decoder_.cleanup) CleanUp(text);
     Emit(text);

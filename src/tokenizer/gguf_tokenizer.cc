@@ -153,8 +153,9 @@ Result<TokenizerParts> ReadByteLevelBpe(const GgufVocabulary& gguf) {
   TokenizerParts parts;
   if (row->nfc) parts.normalizers.push_back(NormalForm{.compose = true});
   for (const std::string_view source : row->patterns) {
-    LS_TRY(Regex pattern, Regex::Compile(source));
-    parts.pre_tokenizers.push_back(PatternSplit{.pattern = std::move(pattern)});
+    PatternSplit split;
+    LS_TRY(split.pattern, Regex::Compile(source));
+    parts.pre_tokenizers.emplace_back(std::move(split));
   }
   LS_TRY(Vocabulary vocabulary, MakeVocabulary(gguf, parts.notes));
   LS_TRY(const Bpe::Merges merges, MakeMerges(gguf));

@@ -16,9 +16,9 @@ Result<Tokenizer> Read(const JsonField& root, std::string_view vocab_bpe) {
   const int32_t end_of_text = vocabulary.Find(kEndOfText);
   LS_TRY(Bpe bpe, Bpe::Make(std::move(vocabulary), merges, {.raw_bytes = true}));
   parts.model = std::move(bpe);
-  LS_TRY(Regex pattern, Regex::Compile(kGpt2Pattern));
-  parts.pre_tokenizers.push_back(
-      ByteLevelSplit{.pattern = std::move(pattern), .add_prefix_space = false, .map_bytes = false});
+  ByteLevelSplit split{.add_prefix_space = false, .map_bytes = false};
+  LS_TRY(split.pattern, Regex::Compile(kGpt2Pattern));
+  parts.pre_tokenizers.emplace_back(std::move(split));
   parts.decoders.push_back(ByteLevelDecoder{});
   if (end_of_text >= 0) {
     parts.added_tokens.push_back({.id = end_of_text,

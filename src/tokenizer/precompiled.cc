@@ -8,8 +8,7 @@
 namespace lockstep {
 namespace {
 
-Result<std::string> DecodeBase64(std::string_view text) {
-  std::string bytes;
+Status DecodeBase64(std::string_view text, std::string& bytes) {
   uint32_t bits = 0;
   int count = 0;
   for (const char c : text) {
@@ -29,7 +28,7 @@ Result<std::string> DecodeBase64(std::string_view text) {
       bytes += static_cast<char>(bits >> count & 0xFF);
     }
   }
-  return bytes;
+  return {};
 }
 
 // Where the grapheme cluster that starts at i ends, as far as it matters here: a base with the
@@ -56,7 +55,8 @@ size_t ClusterEnd(std::string_view text, size_t i) {
 }  // namespace
 
 Result<Precompiled> Precompiled::Make(std::string_view base64) {
-  LS_TRY(const std::string bytes, DecodeBase64(base64));
+  std::string bytes;
+  LS_RETURN_IF_ERROR(DecodeBase64(base64, bytes));
   uint32_t size = 0;
   if (bytes.size() >= 4) std::memcpy(&size, bytes.data(), 4);
   if (bytes.size() < 4 || size % 4 != 0 || size > bytes.size() - 4) {

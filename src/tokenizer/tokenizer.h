@@ -51,7 +51,7 @@ struct TokenizerParts {
   std::vector<PreTokenizer> pre_tokenizers;
   TokenModel model;
   std::vector<PostProcessor> post_processors;
-  std::vector<Decoder> decoders;  // empty: tokens joined with spaces
+  std::vector<TokenDecoder> decoders;  // empty: tokens joined with spaces
   std::vector<std::string> notes;
 };
 
