@@ -25,6 +25,13 @@ struct RewrittenChar {
   int32_t change;
 };
 
+// What a text may become at most. A file can chain steps that each double a text; the longest
+// expansion that makes sense is NFKD of U+FDFA (3 bytes to 33) in the byte alphabet with marks for
+// spaces.
+inline size_t LongestRewrite(size_t original_bytes) {
+  return (size_t{1} << 20) + 256 * original_bytes;
+}
+
 class AlignedText {
  public:
   // A slice of the original text, not changed yet.
@@ -40,6 +47,7 @@ class AlignedText {
         tracked_(tracked),
         origin_(origin) {}
 
+  size_t longest() const { return LongestRewrite(original_.size()); }
   std::string_view text() const { return changed_ ? std::string_view(owned_) : text_; }
   bool changed() const { return changed_; }
   std::span<const Span> spans() const { return spans_; }

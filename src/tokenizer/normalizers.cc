@@ -9,6 +9,11 @@
 namespace lockstep {
 namespace {
 
+Status TooLong(const AlignedText& text) {
+  return UnsupportedError("the tokenizer's normalizers would make more than {} bytes of this text",
+                          text.longest());
+}
+
 constexpr uint32_t kDropped = ~uint32_t{0};
 
 // Maps every code point to one or none (kDropped). Nothing happens when nothing changes.
@@ -124,6 +129,8 @@ Status Apply(const ByteLevelNormalizer&, AlignedText& text) {
 Status Apply(const ReplaceNormalizer& replace, AlignedText& text) {
   std::vector<Regex::Match> matches;
   LS_RETURN_IF_ERROR(replace.pattern.FindAll(text.text(), matches));
+  if (text.text().size() + matches.size() * replace.content.size() > text.longest())
+    return TooLong(text);
   text.Replace(matches, replace.content);
   return {};
 }
@@ -166,7 +173,7 @@ Status Apply(const BertNormalizer& bert, AlignedText& text) {
 }
 
 Status Apply(const Precompiled& precompiled, AlignedText& text) {
-  precompiled.Apply(text);
+  if (!precompiled.Apply(text)) return TooLong(text);
   return {};
 }
 
@@ -176,6 +183,7 @@ Status Normalize(const std::vector<Normalizer>& steps, AlignedText& text) {
   for (const Normalizer& step : steps) {
     LS_RETURN_IF_ERROR(
         std::visit([&](const auto& normalizer) { return Apply(normalizer, text); }, step));
+    if (text.text().size() > text.longest()) return TooLong(text);
   }
   return {};
 }

@@ -379,6 +379,17 @@ Result<std::vector<PostProcessor>> ReadPostProcessors(const JsonField& part) {
 }
 Result<std::vector<TokenDecoder>> ReadDecoders(const JsonField& part) {
   LS_TRY(std::vector<TokenDecoder> decoders, ReadAll(part, "decoder", "decoders", kDecoders));
+  // A chain of replacements may not blow a token up: each makes a text longer by at most this
+  // factor.
+  double growth = 1;
+  for (const Decoder& decoder : decoders) {
+    const auto* replace = std::get_if<ReplaceDecoder>(&decoder);
+    if (replace != nullptr) growth *= 1 + static_cast<double>(replace->content.size());
+  }
+  if (growth > 1e9) {
+    return UnsupportedError("{} chains replacements that could make a token {:.0e} times as long",
+                            part.path(), growth);
+  }
   if (decoders.empty())
     decoders.push_back(FuseDecoder{});  // an empty Sequence joins without spaces
   return decoders;

@@ -209,6 +209,14 @@ Status Apply(const FixedLengthSplit& split, Pieces& pieces) {
 Status PreTokenize(const std::vector<PreTokenizer>& steps, Pieces& pieces) {
   for (const PreTokenizer& step : steps) {
     LS_RETURN_IF_ERROR(std::visit([&](const auto& split) { return Apply(split, pieces); }, step));
+    // Each step at most triples a text, so looking between them is enough.
+    size_t size = 0;
+    for (const Piece& piece : pieces.list) size += piece.text.size();
+    if (size > LongestRewrite(pieces.original.size())) {
+      return UnsupportedError(
+          "the tokenizer's pre-tokenizers would make more than {} bytes of this text",
+          LongestRewrite(pieces.original.size()));
+    }
   }
   return {};
 }

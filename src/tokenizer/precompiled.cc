@@ -104,7 +104,7 @@ std::optional<std::string_view> Precompiled::Replacement(std::string_view chunk)
   return found;
 }
 
-void Precompiled::Apply(AlignedText& text) const {
+bool Precompiled::Apply(AlignedText& text) const {
   const std::string_view old = text.text();
   std::vector<RewrittenChar> rewritten;
   bool any = false;
@@ -133,6 +133,7 @@ void Precompiled::Apply(AlignedText& text) const {
   };
   for (size_t i = 0; i < old.size();) {
     const size_t end = ClusterEnd(old, i);
+    if (rewritten.size() > text.longest()) return false;
     const std::string_view cluster = old.substr(i, end - i);
     if (cluster.size() < 6) {
       if (const auto replacement = Replacement(cluster)) {
@@ -152,6 +153,7 @@ void Precompiled::Apply(AlignedText& text) const {
     }
   }
   if (any) text.Transform(rewritten, removed_first);
+  return true;
 }
 
 }  // namespace lockstep

@@ -19,7 +19,8 @@ class Precompiled {
   // From the base64 text in the file.
   static Result<Precompiled> Make(std::string_view base64);
 
-  void Apply(AlignedText& text) const;
+  // False, and nothing happens, when the result would be longer than text.longest().
+  bool Apply(AlignedText& text) const;
 
  private:
   std::optional<std::string_view> Replacement(std::string_view chunk) const;

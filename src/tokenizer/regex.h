@@ -33,8 +33,8 @@ class Regex {
   // budget (kStepsPerByte a byte and kStepsAtLeast) runs out.
   Status FindAll(std::string_view text, std::vector<Match>& matches) const;
 
-  static constexpr uint64_t kStepsAtLeast = 20'000'000;
-  static constexpr uint64_t kStepsPerByte = 2'000;
+  static constexpr uint64_t kStepsAtLeast = 10'000'000;
+  static constexpr uint64_t kStepsPerByte = 200;
 
  private:
   std::shared_ptr<const RegexProgram> program_;  // immutable, shared by copies

@@ -175,6 +175,33 @@ TEST(TokenizerJson, AnExplosiveRegexIsAnErrorOfTheTextNotAHang) {
   EXPECT_NE(ids.error().message.find("backtracks too much"), std::string::npos);
 }
 
+TEST(TokenizerJson, ChainsThatBlowATextUpAreStopped) {
+  std::string doubling, mapping,
+      big = R"({"type":"Replace","pattern":{"String":"a"},"content":")" + std::string(50'000, 'b') +
+            "\"}";
+  for (int i = 0; i < 60; ++i) {
+    doubling += R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"},)";
+    mapping += R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false},)";
+  }
+  doubling.pop_back();
+  mapping.pop_back();
+  const std::string text = std::string(2000, 'a') + "\u00E9";
+  for (const std::string& part :
+       {R"("normalizer":{"type":"Sequence","normalizers":[)" + doubling + "]},",
+        "\"normalizer\":" + big + ",",
+        R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + mapping + "]},"}) {
+    const auto tokenizer = LoadTokenizerJson(File(kBpe, part), "x");
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    const auto ids = tokenizer->Encode(text);
+    ASSERT_FALSE(ids);
+    EXPECT_NE(ids.error().message.find("would make more than"), std::string::npos)
+        << ids.error().message;
+  }
+  EXPECT_NE(ErrorOf(File(kBpe, R"("decoder":{"type":"Sequence","decoders":[)" + doubling + "]},"))
+                .find("times as long"),
+            std::string::npos);
+}
+
 TEST(TokenizerJson, AnUnknownCharacterWithoutAnUnknownTokenIsAnErrorOrVanishes) {
   // Without an unk_token the character vanishes, and what is beside it merges: so does
   // `tokenizers`.
