@@ -382,7 +382,7 @@ Result<std::vector<TokenDecoder>> ReadDecoders(const JsonField& part) {
   // A chain of replacements may not blow a token up: each makes a text longer by at most this
   // factor.
   double growth = 1;
-  for (const Decoder& decoder : decoders) {
+  for (const TokenDecoder& decoder : decoders) {
     const auto* replace = std::get_if<ReplaceDecoder>(&decoder);
     if (replace != nullptr) growth *= 1 + static_cast<double>(replace->content.size());
   }
