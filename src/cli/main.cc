@@ -1,4 +1,5 @@
 // The program: parses the command line and runs one verb.
+#include <algorithm>
 #include <cstdio>
 #include <new>
 
@@ -16,24 +17,28 @@ std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {
   const std::string verb = chosen.empty() ? "" : chosen.front()->get_name();
   const std::string program = verb.empty() ? "lockstep" : "lockstep " + verb;
   const std::string help = fmt::format("`{} --help` shows how to use it", program);
-  if (error.get_name() == "ExtrasError") {
-    const auto extras = chosen.empty() ? app.remaining() : chosen.front()->remaining();
-    const std::string extra = extras.empty() ? "" : extras.front();
+  const auto extras = chosen.empty() ? app.remaining() : chosen.front()->remaining();
+  const auto code = static_cast<CLI::ExitCodes>(error.get_exit_code());
+  // A misspelt verb is reported as a missing one.
+  if (!extras.empty() && (code == CLI::ExitCodes::ExtrasError || verb.empty())) {
+    // CLI11 may give an unknown option's value first.
+    const auto option = std::find_if(extras.begin(), extras.end(),
+                                     [](const std::string& x) { return x.starts_with("-"); });
+    const std::string& extra = option != extras.end() ? *option : extras.front();
     std::vector<std::string> known;
-    if (verb.empty()) {
+    if (verb.empty() && !extra.starts_with("-")) {
       for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
         known.push_back(sub->get_name());
     } else {
-      for (const CLI::Option* option : chosen.front()->get_options())
-        for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+      for (const CLI::Option* one : (chosen.empty() ? &app : chosen.front())->get_options())
+        for (const std::string& name : one->get_lnames()) known.push_back("--" + name);
     }
     const std::string nearest = NearestName(extra, known);
     return fmt::format("{}: does not know {}{}; {}", program, Quoted(extra),
                        nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest),
                        help);
   }
-  if (error.get_name() == "RequiredError" && verb.empty())
-    return fmt::format("lockstep: which verb? {}", help);
+  if (verb.empty()) return fmt::format("lockstep: which verb? {}", help);
   std::string what = error.what();
   while (what.ends_with('.') || what.ends_with('\n')) what.pop_back();
   return fmt::format("{}: {}; {}", program, what, help);

@@ -68,7 +68,7 @@ Result<std::vector<NamedPrompt>> ReadPrompts(const std::filesystem::path& path) 
   std::vector<NamedPrompt> prompts;
   const auto add = [&](std::string name, std::string prompt) {
     if (name.empty()) name = fmt::format("prompt {}", prompts.size() + 1);
-    prompts.push_back({std::move(name), std::move(prompt)});
+    prompts.push_back({std::move(name), std::move(prompt), {}});
   };
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string::npos && text[first] == '[') {
@@ -110,6 +110,11 @@ void PromptOptions::AddTo(CLI::App& verb) {
   verb.add_option("--prompts", file,
                   "Prompts from a file: one a line, or a JSON list of texts or of {name, text}")
       ->type_name("FILE");
+  verb.add_option("--ids", ids, "A prompt as token ids, 1,2,3; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false)
+      ->type_name("IDS");
   auto* chat_flag = verb.add_flag(
       "--chat", chat, "Render prompts through the chat template (default when there is one)");
   verb.add_flag("--raw", raw, "Give prompts to the tokenizer as they are")->excludes(chat_flag);
@@ -119,13 +124,18 @@ Result<std::vector<NamedPrompt>> PromptOptions::Prompts() const {
   std::vector<NamedPrompt> prompts;
   for (const std::string& text : texts) {
     LS_RETURN_IF_ERROR(CheckUtf8(text, "--prompt"));
-    prompts.push_back({fmt::format("prompt {}", prompts.size() + 1), text});
+    prompts.push_back({fmt::format("prompt {}", prompts.size() + 1), text, {}});
   }
   if (!file.empty()) {
     LS_TRY(auto more, ReadPrompts(file));
     for (NamedPrompt& prompt : more) prompts.push_back(std::move(prompt));
   }
-  return prompts.empty() ? BuiltInPrompts() : prompts;
+  for (const std::string& text : ids) {
+    NamedPrompt prompt{.name = fmt::format("prompt {}", prompts.size() + 1)};
+    LS_TRY(prompt.ids, ParseIds(text, "--ids"));
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
 }
 
 std::optional<bool> PromptOptions::Chat() const {

@@ -25,9 +25,9 @@ Result<std::vector<int32_t>> ParseIds(std::string_view text, std::string_view pl
 // out; names are the given ones or "prompt 1", ...
 Result<std::vector<NamedPrompt>> ReadPrompts(const std::filesystem::path& path);
 
-// Prompts from -p and --prompts; the built-in five when there are none.
+// Prompts from -p, --prompts and --ids; none: the caller's own.
 struct PromptOptions {
-  std::vector<std::string> texts;
+  std::vector<std::string> texts, ids;
   std::string file;
   bool chat = false, raw = false;
 

@@ -17,7 +17,6 @@ namespace {
 struct TraceArgs {
   std::string path, out, dtype = "float32", taps;
   PromptOptions prompts;
-  std::vector<std::string> ids;
   int64_t steps = 20, threads = 0;
   bool steps_only = false, hidden = false, no_noise = false, json = false;
 };
@@ -60,25 +59,25 @@ Result<std::vector<TapPlace>> ParseTaps(const std::string& text, int64_t num_lay
 }
 
 Result<std::vector<Probe>> MakeProbes(const TraceArgs& args, const ReferenceSubject& subject) {
-  std::vector<Probe> probes;
-  for (const std::string& text : args.ids) {
-    Probe probe;
-    probe.name = fmt::format("ids {}", probes.size() + 1);
-    LS_TRY(probe.ids, ParseIds(text, "--ids"));
-    probes.push_back(std::move(probe));
-  }
-  const bool asks_text = !args.prompts.texts.empty() || !args.prompts.file.empty();
-  if (!probes.empty() && !asks_text) return probes;
+  LS_TRY(std::vector<NamedPrompt> prompts, args.prompts.Prompts());
+  if (prompts.empty()) prompts = BuiltInPrompts();
+  const bool asks_text = std::any_of(prompts.begin(), prompts.end(),
+                                     [](const NamedPrompt& p) { return p.ids.empty(); });
   const Subject::Abilities can = subject.Can();
-  if (!can.tokenizes)
+  if (asks_text && !can.tokenizes)
     return UsageError("{}: has no tokenizer; give the prompt as --ids 1,2,3", args.path);
   const bool chat = args.prompts.Chat().value_or(can.renders_chat);
-  if (chat && !can.renders_chat)
+  if (asks_text && chat && !can.renders_chat)
     return UsageError("--chat needs a chat template, and {} has none", args.path);
-  LS_TRY(const auto prompts, args.prompts.Prompts());
+  std::vector<Probe> probes;
   for (const NamedPrompt& prompt : prompts) {
     Probe probe;
     probe.name = prompt.name;
+    if (!prompt.ids.empty()) {
+      probe.ids = prompt.ids;
+      probes.push_back(std::move(probe));
+      continue;
+    }
     probe.text = prompt.text;
     probe.rendered = prompt.text;
     if (chat) {
@@ -177,11 +176,6 @@ void AddTraceVerb(CLI::App& app, Action& action) {
       ->required()
       ->type_name("FILE.safetensors");
   args->prompts.AddTo(*verb);
-  verb->add_option("--ids", args->ids, "A prompt as ids, 1,2,3; may be given several times")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(false)
-      ->type_name("IDS");
   verb->add_option("--steps", args->steps, "Greedy tokens after each prompt")
       ->check(WholeNumber(0, 100000))
       ->type_name("N")

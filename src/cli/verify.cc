@@ -60,25 +60,28 @@ std::string StepTable(const PromptComparison& p) {
 
 std::string Text(const Verification& v, bool verbose) {
   using enum Table::Align;
-  std::string out = fmt::format("reference  {}\ncandidate  {}\n\n", v.reference, v.candidate);
+  std::string out = fmt::format("reference  {}\ncandidate  {}\n", v.reference, v.candidate);
   if (!v.prompts.empty()) {
     Table table({"prompt", "tokens", "prompt end |Δ|", "worst |Δ| @step", "noise", "tolerance",
                  "greedy", "max KL", "top-1", "verdict"},
                 {kLeft, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kLeft});
-    bool assumed = false, recorded = false;
+    bool assumed = false, recorded = false, any = false;
     for (const PromptComparison& prompt : v.prompts) {
       table.Add(Row(prompt));
       if (prompt.tolerance == 0) continue;
+      any = true;
       assumed |= prompt.noise_source == NoiseSource::kAssumed;
       recorded |= prompt.noise_source == NoiseSource::kRecorded;
     }
-    out += table.Text();
-    out +=
-        fmt::format("\nnoise: max |fp32 - fp64| on the prompt, {}; tolerance: {} x noise + {:g}\n",
-                    assumed    ? "assumed where nobody measured it"
-                    : recorded ? "as recorded"
-                               : "measured on the reference",
-                    kNoiseMultiple, kToleranceFloor);
+    out += "\n" + table.Text();
+    const char* source = assumed    ? "assumed where nobody measured it"
+                         : recorded ? "as recorded"
+                                    : "measured here";
+    out += "\n";
+    if (any)
+      out +=
+          fmt::format("noise: max |fp32 - fp64| on the prompt, {}; tolerance: {} x noise + {:g}\n",
+                      source, kNoiseMultiple, kToleranceFloor);
     for (const PromptComparison& prompt : v.prompts) {
       const bool told = prompt.verdict != Verdict::kMatch || prompt.parting;
       if (told) out += fmt::format("{}: {}\n", prompt.name, prompt.sentence);

@@ -86,12 +86,18 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
   ProbePlan plan;
   const Subject* a = &reference;
   const Subject* b = &candidate;
-  if (!a->Can().tokenizes && !b->Can().tokenizes)
-    return InputError(
-        "neither {} nor {} has a tokenizer, and the prompts are text: compare with a recorded "
-        "trace, which holds ids (lockstep trace --ids)",
-        a->Name(), b->Name());
-  if (!a->Can().tokenizes || !b->Can().tokenizes) {
+  const bool no_text = !a->Can().tokenizes && !b->Can().tokenizes;
+  std::vector<NamedPrompt> prompts = options.prompts;
+  if (prompts.empty()) {
+    prompts = no_text ? BuiltInIds(a->vocab_size()) : BuiltInPrompts();
+    if (no_text) plan.notes.push_back("neither side has a tokenizer: both run made-up ids");
+  }
+  const bool asks_text = std::any_of(prompts.begin(), prompts.end(),
+                                     [](const NamedPrompt& p) { return p.ids.empty(); });
+  if (no_text && asks_text)
+    return UsageError("neither {} nor {} has a tokenizer: give prompts as ids (--ids 1,2,3)",
+                      a->Name(), b->Name());
+  if (asks_text && a->Can().tokenizes != b->Can().tokenizes) {
     const Subject& lacking = a->Can().tokenizes ? *b : *a;
     plan.notes.push_back(
         fmt::format("{} has no tokenizer: both run the other's ids", lacking.Name()));
@@ -101,14 +107,21 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
   if (chat && !templates)
     return UsageError("--chat needs a chat template, and neither {} nor {} has one", a->Name(),
                       b->Name());
-  if (chat && a->Can().renders_chat != b->Can().renders_chat) {
+  if (asks_text && chat && a->Can().renders_chat != b->Can().renders_chat) {
     const Subject& lacking = a->Can().renders_chat ? *b : *a;
     plan.notes.push_back(
         fmt::format("{} has no chat template: both read the other's rendering", lacking.Name()));
   }
-  for (const NamedPrompt& prompt : options.prompts) {
+  for (const NamedPrompt& prompt : prompts) {
     Probe probe;
     probe.name = prompt.name;
+    if (!prompt.ids.empty()) {
+      probe.ids = prompt.ids;
+      probe.steps = options.steps;
+      plan.probes.push_back(std::move(probe));
+      plan.token_faults.emplace_back();
+      continue;
+    }
     probe.text = prompt.text;
     probe.steps = options.steps;
     std::string fault;

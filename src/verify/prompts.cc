@@ -17,4 +17,19 @@ const std::vector<NamedPrompt>& BuiltInPrompts() {
   return kPrompts;
 }
 
+std::vector<NamedPrompt> BuiltInIds(int64_t vocab_size) {
+  std::vector<NamedPrompt> prompts;
+  uint64_t state = 1;
+  for (const int length : {7, 26, 75}) {
+    NamedPrompt prompt{.name = fmt::format("{} ids", length)};
+    for (int i = 0; i < length; ++i) {
+      // Knuth's MMIX generator; the high bits are the good ones.
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      prompt.ids.push_back(static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab_size)));
+    }
+    prompts.push_back(std::move(prompt));
+  }
+  return prompts;
+}
+
 }  // namespace lockstep

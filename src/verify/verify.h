@@ -75,13 +75,18 @@ struct Verification {
 struct NamedPrompt {
   std::string name;
   std::string text;
+  std::vector<int32_t> ids;  // not empty: these, and no text
 };
 // Plain English, rare words, Chinese and English mixed, and two Persian: five scripts and lengths
 // of tokens that tokenizers and long rotations get wrong. The recorded traces use the same.
 const std::vector<NamedPrompt>& BuiltInPrompts();
 
+// For models without a tokenizer: the same ids every time, of three lengths, below `vocab_size`.
+std::vector<NamedPrompt> BuiltInIds(int64_t vocab_size);
+
 struct VerifyOptions {
-  std::vector<NamedPrompt> prompts = BuiltInPrompts();  // a recording's own take their place
+  // Empty: the built-in ones. A recording's own take their place.
+  std::vector<NamedPrompt> prompts;
   std::optional<bool> chat;  // through the chat template; absent: when a side has one
   int64_t steps = 20;        // greedy tokens
 };

@@ -1,0 +1,146 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "subjects/open_subject.h"
+#include "subjects/reference_decoder.h"
+#include "subjects/reference_subject.h"
+#include "subjects/trace_subject.h"
+#include "verify/verify.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Progress kGoOn = [](std::string_view, int64_t, int64_t) { return true; };
+
+fs::path Golden(const std::string& name) {
+  return fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/models" / name;
+}
+
+TEST(OpenSubject, ChoosesByContent) {
+  ThreadPool pool(1);
+  const auto model = OpenSubject(Golden("qwen2"), pool);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE((*model)->Can().any_prompt);
+  const auto trace = OpenSubject(Golden("qwen2") / "golden.safetensors", pool);
+  ASSERT_TRUE(trace) << trace.error().message;
+  EXPECT_FALSE((*trace)->Can().any_prompt);
+  EXPECT_GE((*trace)->RecordedProbes().size(), 2u);
+  const auto missing = OpenSubject("no/such/path", pool);
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("no/such/path"), std::string::npos);
+}
+
+TEST(Verify, AModelMatchesWhatTransformersRecordedOfIt) {
+  ThreadPool pool(1);
+  for (const char* name : {"qwen2", "gemma3", "gpt2", "lfm2"}) {
+    const auto model = OpenSubject(Golden(name), pool);
+    const auto trace = OpenSubject(Golden(name) / "golden.safetensors", pool);
+    ASSERT_TRUE(model && trace) << name;
+    for (const bool swapped : {false, true}) {
+      const auto v = Verify(swapped ? **trace : **model, swapped ? **model : **trace, {}, kGoOn);
+      ASSERT_TRUE(v) << v.error().message;
+      EXPECT_EQ(v->verdict, Verdict::kMatch) << name << ": " << v->sentence;
+      const std::vector<Probe> probes = (*trace)->RecordedProbes();
+      ASSERT_EQ(v->prompts.size(), probes.size());
+      for (size_t i = 0; i < probes.size(); ++i) {
+        EXPECT_EQ(v->prompts[i].noise_source, NoiseSource::kMeasured);
+        EXPECT_EQ(v->prompts[i].greedy_compared, probes[i].steps);
+        EXPECT_TRUE(v->prompts[i].positions_max_abs);
+      }
+    }
+  }
+}
+
+TEST(Verify, AnotherModelsRecordingDiffers) {
+  ThreadPool pool(1);
+  const auto model = OpenSubject(Golden("qwen2"), pool);
+  const auto trace = OpenSubject(Golden("qwen3") / "golden.safetensors", pool);
+  ASSERT_TRUE(model && trace);
+  EXPECT_EQ(Verify(**model, **trace, {}, kGoOn)->verdict, Verdict::kDiffers);
+}
+
+TEST(Verify, ModelsWithoutATokenizerRunIds) {
+  ThreadPool pool(1);
+  const auto a = OpenSubject(Golden("qwen2"), pool), b = OpenSubject(Golden("qwen2"), pool);
+  ASSERT_TRUE(a && b);
+  const auto v = Verify(**a, **b, {}, kGoOn);
+  ASSERT_TRUE(v) << v.error().message;
+  EXPECT_EQ(v->verdict, Verdict::kMatch);
+  EXPECT_EQ(v->prompts.size(), 3u);
+  EXPECT_FALSE(Verify(**a, **b, {.prompts = BuiltInPrompts()}, kGoOn));
+}
+
+TEST(ReferenceSubject, GivesHiddenStatesAsTransformersListsThem) {
+  ThreadPool pool(1);
+  const auto subject = ReferenceSubject::Open(Golden("qwen2"), pool);
+  ASSERT_TRUE(subject) << subject.error().message;
+  const auto trace = ReadTrace(Golden("qwen2") / "golden.safetensors");
+  ASSERT_TRUE(trace) << trace.error().message;
+  Probe probe{.name = "p", .ids = trace->prompts[0].ids, .steps = 2};
+  probe.hidden = true;
+  probe.taps = {{Tap::kQRope, -1}, {Tap::kLogits, -1}};
+  const auto run = (*subject)->Run(probe, kGoOn);
+  ASSERT_TRUE(run) << run.error().message;
+  ASSERT_TRUE(run->hidden);
+  ASSERT_EQ(run->hidden->shape, trace->prompts[0].hidden->shape);
+  const double tolerance = 4 * Tolerance(*trace->prompts[0].noise);
+  for (int64_t r = 0; r < run->hidden->num_rows(); ++r)
+    EXPECT_LE(MaxAbsDifference(run->hidden->Row(r), trace->prompts[0].hidden->Row(r)), tolerance);
+  EXPECT_EQ(run->taps.size(), (*subject)->model().spec.layers.size());
+  EXPECT_EQ(run->taps.at("layers.0.q_rope").num_rows(), static_cast<int64_t>(probe.ids.size()));
+  EXPECT_EQ(run->steps.size(), 2u);
+}
+
+TEST(ReferenceSubject, AsksWhetherToGoOn) {
+  ThreadPool pool(1);
+  const auto subject = ReferenceSubject::Open(Golden("qwen2"), pool);
+  ASSERT_TRUE(subject);
+  const auto run = (*subject)->Run({.name = "p", .ids = {1, 2}},
+                                   [](std::string_view, int64_t, int64_t) { return false; });
+  ASSERT_FALSE(run);
+  EXPECT_TRUE(IsInterrupted(run.error()));
+}
+
+std::vector<float> LogitsOf(ReferenceDecoder& decoder, std::span<const int32_t> ids) {
+  const auto logits = decoder.Append(ids);
+  EXPECT_TRUE(logits);
+  return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>{};
+}
+
+TEST(ReferenceDecoder, AKeptPrefixGivesTheBitsOfAFreshRun) {
+  ThreadPool pool(1);
+  // Dynamic RoPE keeps nothing: its keys depend on the length of the call.
+  for (const char* name : {"qwen2", "gemma3", "lfm2", "llama-rope-dynamic"}) {
+    const auto model = LoadModel(Golden(name));
+    ASSERT_TRUE(model) << model.error().message;
+    const std::vector<int32_t> first = {1, 9, 8, 7, 6}, second = {1, 9, 8, 3, 3, 5};
+    ReferenceDecoder reused(*model, pool);
+    LogitsOf(reused, first);
+    const size_t kept = reused.KeepCommonPrefix(second);
+    EXPECT_EQ(kept, std::string(name) == "llama-rope-dynamic" ? 0u : 3u);
+    ReferenceDecoder fresh(*model, pool);
+    EXPECT_EQ(LogitsOf(reused, std::span(second).subspan(kept)), LogitsOf(fresh, second)) << name;
+    // The whole prompt again: its last id is read once more, since it gives the logits.
+    const size_t again = reused.KeepCommonPrefix(second);
+    ReferenceDecoder other(*model, pool);
+    EXPECT_EQ(LogitsOf(reused, std::span(second).subspan(again)), LogitsOf(other, second)) << name;
+  }
+}
+
+TEST(ReferenceDecoder, AFailedCallLeavesTheSequenceAsItWas) {
+  ThreadPool pool(1);
+  const auto model = LoadModel(Golden("qwen2"));
+  ASSERT_TRUE(model);
+  ReferenceDecoder decoder(*model, pool);
+  ASSERT_TRUE(decoder.Append(std::vector<int32_t>{1, 2, 3}));
+  EXPECT_FALSE(decoder.Append(std::vector<int32_t>{4, 1'000'000}));
+  EXPECT_EQ(decoder.position(), 3);
+  EXPECT_FALSE(decoder.Append({}));
+  EXPECT_EQ(decoder.position(), 3);
+}
+
+}  // namespace
+}  // namespace lockstep

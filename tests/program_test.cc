@@ -1,0 +1,162 @@
+// The program from outside: exit codes, sentences, and the verbs on a small checkpoint.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "base/json.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+class Program : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("lockstep-cli-{}", getpid());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // `arguments` goes through the shell; $M is the folder of the small checkpoints, $T a scratch
+  // one.
+  Outcome Run(const std::string& arguments) const {
+    const fs::path err = folder_ / "stderr";
+    const std::string command =
+        fmt::format("M='{}/tests/golden/models'; T='{}'; '{}' {} 2>'{}'", LOCKSTEP_SOURCE_DIR,
+                    folder_.string(), LOCKSTEP_PROGRAM, arguments, err.string());
+    Outcome outcome;
+    FILE* const pipe = popen(command.c_str(), "r");
+    if (pipe == nullptr) return outcome;
+    std::array<char, 4096> buffer;
+    for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+      outcome.out.append(buffer.data(), n);
+    const int status = pclose(pipe);
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    std::ifstream file(err);
+    outcome.err.assign(std::istreambuf_iterator<char>(file), {});
+    return outcome;
+  }
+  void ExpectFailure(const std::string& arguments, int code, const std::string& words) const {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.code, code) << arguments << "\n" << outcome.err;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << arguments << "\n" << outcome.err;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Program, SaysWhatItIs) {
+  EXPECT_EQ(Run("--version").out, "lockstep " LOCKSTEP_VERSION "\n");
+  const Outcome help = Run("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* verb : {"inspect", "run", "chat", "tokenize", "trace", "verify"}) {
+    EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
+    const Outcome own = Run(fmt::format("{} --help", verb));
+    EXPECT_EQ(own.code, 0);
+    EXPECT_NE(own.out.find("Example: lockstep " + std::string(verb)), std::string::npos) << verb;
+  }
+}
+
+TEST_F(Program, AWrongCommandLineExitsWith2AndSaysWhatToDo) {
+  ExpectFailure("", 2, "Usage");
+  ExpectFailure("rum", 2, "did you mean \"run\"?");
+  ExpectFailure("run $M/qwen2 --temprature 1", 2, "did you mean \"--temperature\"?");
+  ExpectFailure("run $M/qwen2 --ids 1 --temperature hot", 2, "expected a number");
+  ExpectFailure("run $M/qwen2 --ids 1,x", 2, "expected token ids");
+  ExpectFailure("run $M/qwen2 --ids 1,99999", 2, "vocabulary has ids 0 to");
+  ExpectFailure("verify $M/qwen2", 2, "CANDIDATE");
+  ExpectFailure("trace $M/qwen2 --ids 1 --out $T/x.txt", 2, ".safetensors");
+  ExpectFailure("trace $M/qwen2 --ids 1 --taps qrope --out $T/x.safetensors", 2,
+                "did you mean \"q_rope\"?");
+}
+
+TEST_F(Program, AnUnusableInputExitsWith3) {
+  ExpectFailure("run $T/nothing -p hi", 3, "no such file or folder");
+  ExpectFailure("inspect $T", 3, "config.json");
+  ExpectFailure("run $M/qwen2 -p hi", 3, "no tokenizer");
+  ExpectFailure("chat $M/qwen2", 3, "no tokenizer");
+  ExpectFailure("tokenize $M/qwen2 hi", 3, "no tokenizer");
+}
+
+TEST_F(Program, InspectShowsWhatItCanOfAnUnknownArchitecture) {
+  fs::copy(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/models/qwen2", folder_ / "unknown");
+  std::ofstream(folder_ / "unknown/config.json") << R"({"model_type": "qwen99"})";
+  const Outcome outcome = Run("inspect $T/unknown");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_NE(outcome.out.find("model.embed_tokens.weight"), std::string::npos);
+  EXPECT_NE(outcome.err.find("qwen99"), std::string::npos);
+}
+
+TEST_F(Program, InspectCountsParametersAndComparesSpecs) {
+  const Outcome outcome = Run("inspect $M/qwen2 --json --tensors");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = ParseJson(outcome.out, "stdout");
+  ASSERT_TRUE(json) << json.error().message;
+  int64_t elements = 0;
+  for (const Json& tensor : (*json)["tensors"]) {
+    int64_t n = 1;
+    for (const Json& d : tensor["shape"]) n *= d.get<int64_t>();
+    elements += n;
+  }
+  EXPECT_EQ((*json)["ledger"]["total_parameters"], elements);  // tied: nothing is stored twice
+  EXPECT_EQ(Run("inspect --diff $M/qwen2 $M/qwen2").code, 0);
+  const Outcome diff = Run("inspect --diff $M/qwen2 $M/qwen2-sliding");
+  EXPECT_EQ(diff.code, 1);
+  EXPECT_NE(diff.out.find("sliding_window"), std::string::npos) << diff.out;
+}
+
+TEST_F(Program, RunAndTraceChooseTheSameTokens) {
+  const Outcome trace = Run("trace $M/llama --ids 1,5,9 --steps 4 --out $T/t.safetensors --json");
+  ASSERT_EQ(trace.code, 0) << trace.err;
+  const auto expected = ParseJson(trace.out, "trace");
+  ASSERT_TRUE(expected);
+  const Outcome run = Run("run $M/llama --ids 1,5,9 --greedy -n 4 --logit-bias 2=-inf --json -q");
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto json = ParseJson(run.out, "run");
+  ASSERT_TRUE(json);
+  EXPECT_EQ((*json)["ids"], (*expected)["prompts"][0]["greedy"]);
+  EXPECT_EQ(run.err, "");
+}
+
+TEST_F(Program, TheSameSeedGivesTheSameText) {
+  const std::string arguments = "run $M/llama --ids 1,5,9 -n 12 --temperature 2 --seed ";
+  EXPECT_EQ(Run(arguments + "5").out, Run(arguments + "5").out);
+  EXPECT_NE(Run(arguments + "5").out, Run(arguments + "6").out);
+}
+
+TEST_F(Program, VerifyAnswersByItsExitCode) {
+  ASSERT_EQ(Run("trace $M/gemma3 --ids 1,5,9,7,3 --out $T/t.safetensors").code, 0);
+  const Outcome match = Run("verify $M/gemma3 $T/t.safetensors");
+  EXPECT_EQ(match.code, 0) << match.out << match.err;
+  EXPECT_NE(match.out.find("\nmatch: "), std::string::npos) << match.out;
+  const Outcome differs = Run("verify $M/gemma3-rope-scaled $T/t.safetensors --json");
+  EXPECT_EQ(differs.code, 1) << differs.out << differs.err;
+  const auto json = ParseJson(differs.out, "stdout");
+  ASSERT_TRUE(json);
+  EXPECT_EQ((*json)["verdict"], "differs");
+  const Outcome failed = Run("verify $M/qwen2 $T/t.safetensors");
+  EXPECT_NE(failed.code, 0);
+  ExpectFailure("verify $M/qwen2 $M/qwen2/config.jsn", 3, "no such file");
+}
+
+TEST_F(Program, ErrorsAreJsonWhereJsonWasAskedFor) {
+  const Outcome outcome = Run("run $T/nothing --ids 1 --json");
+  EXPECT_EQ(outcome.code, 3);
+  const auto json = ParseJson(outcome.out, "stdout");
+  ASSERT_TRUE(json) << outcome.out;
+  EXPECT_EQ((*json)["error"]["exit_code"], 3);
+}
+
+}  // namespace
+}  // namespace lockstep
