@@ -64,7 +64,13 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // Help and version are reported this way as well.
     if (error.get_exit_code() == 0) {
-      app.exit(error);
+      const auto chosen = app.get_subcommands();
+      const bool help = error.get_name() == "CallForHelp";
+      std::string text = !help            ? app.version()
+                         : chosen.empty() ? app.help()
+                                          : chosen.front()->help();
+      if (!text.ends_with('\n')) text += '\n';
+      Print(text);
       return kExitYes;
     }
     if (argc == 1) {

@@ -79,12 +79,25 @@ Status Encode(const TokenizeArgs& args, const TextModel& model) {
   return {};
 }
 
+// A folder needs only its tokenizer's files: neither config.json nor weights are looked at.
+Result<Checkpoint> OpenForText(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool is_tokenizer_json = path.filename() == "tokenizer.json";
+  if (!std::filesystem::is_directory(path, ignored) && !is_tokenizer_json)
+    return OpenCheckpoint(path);
+  Checkpoint checkpoint;
+  checkpoint.kind = Checkpoint::Kind::kHuggingFace;
+  checkpoint.path = path;
+  return checkpoint;
+}
+
 Status Work(const TokenizeArgs& args) {
-  LS_TRY(const Checkpoint checkpoint, OpenCheckpoint(args.path));
+  LS_TRY(const Checkpoint checkpoint, OpenForText(args.path));
   LS_TRY(const TextModel model, LoadTextModel(checkpoint));
   if (!model.tokenizer)
     return InputError("{}: has no tokenizer{}", args.path,
-                      model.notes.empty() ? "" : ": " + model.notes.front());
+                      model.notes.empty() ? " (tokenizer.json, or vocab.json with merges.txt)"
+                                          : ": " + model.notes.front());
   if (args.decoding) return Decode(args, model);
   return Encode(args, model);
 }
@@ -99,7 +112,8 @@ int Run(const TokenizeArgs& args) {
 void AddTokenizeVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("tokenize", "Text to token ids, and back");
   auto args = std::make_shared<TokenizeArgs>();
-  verb->add_option("PATH", args->path, "A Hugging Face folder or a GGUF file")
+  verb->add_option("PATH", args->path,
+                   "A folder with tokenizer.json (or vocab.json and merges.txt), or a GGUF file")
       ->required()
       ->type_name("");
   auto* text = verb->add_option("TEXT", args->text, "The text; without it -f or stdin is read")
