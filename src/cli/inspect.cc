@@ -343,7 +343,7 @@ void AddInspectVerb(CLI::App& app, Action& action) {
   auto args = std::make_shared<InspectArgs>();
   verb->add_option("PATH", args->paths, "A Hugging Face folder or a GGUF file; two with --diff")
       ->required()
-      ->expected(1, 2)
+      ->expected(-1)
       ->type_name("");
   verb->add_flag("--diff", args->diff, "Print where the specs of two models differ");
   verb->add_flag("--tensors", args->tensors, "List every tensor");

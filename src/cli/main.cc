@@ -68,7 +68,7 @@ int Main(int argc, char** argv) {
       const bool help = error.get_name() == "CallForHelp";
       std::string text = !help            ? app.version()
                          : chosen.empty() ? app.help()
-                                          : chosen.front()->help();
+                                          : chosen.front()->help("lockstep");
       if (!text.ends_with('\n')) text += '\n';
       Print(text);
       return kExitYes;
