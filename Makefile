@@ -51,7 +51,7 @@ format-check: setup-ci
 
 tidy: setup-ci
 	cmake --preset release
-	tools/tidy.sh build/release $(JOBS)
+	tools/tidy.py build/release $(JOBS)
 
 # The replay of larger goldens: LOCKSTEP_GOLDENS=FOLDER make conformance
 conformance: setup

@@ -5,7 +5,12 @@ set -euo pipefail
 lockstep=${1:?usage: demo.sh LOCKSTEP MODEL.gguf}
 model=${2:?usage: demo.sh LOCKSTEP MODEL.gguf}
 show() {
-  printf '\n$ %s\n' "$(printf '%q ' "$@")"
+  printf '\n$'
+  local word
+  for word in "$@"; do
+    case "$word" in *[!A-Za-z0-9_./=-]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
+  done
+  printf '\n'
   "$@"
 }
 show "$lockstep" inspect "$model"
