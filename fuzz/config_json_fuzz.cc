@@ -1,5 +1,5 @@
-// Any bytes as config.json: an error or a spec, never a crash, a hang or a wild allocation. A spec that
-// its own checks accept must also say which weights it needs.
+// Any bytes as config.json: an error or a spec, never a crash, a hang or a wild allocation. A spec
+// that its own checks accept must also say which weights it needs.
 #include <cstddef>
 #include <cstdint>
 #include <string>

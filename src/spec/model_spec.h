@@ -1,12 +1,13 @@
 // ModelSpec: every fact that decides a number a model computes. Open this file first.
 //
-// Loaders (arch/) produce a spec; the reference, the engine and the exporters read it and nothing else;
-// a fault is an edit of it. Facts are recorded as the checkpoint states them, never folded into weights
-// or into each other. A fact that does not apply is absent (std::optional, a variant's alternative),
-// never a plausible default. Each formula, with its Hugging Face and GGUF key, is in docs/model_spec.md.
+// Loaders (arch/) produce a spec; the reference, the engine and the exporters read it and nothing
+// else; a fault is an edit of it. Facts are recorded as the checkpoint states them, never folded
+// into weights or into each other. A fact that does not apply is absent (std::optional, a variant's
+// alternative), never a plausible default. Each formula, with its Hugging Face and GGUF key, is in
+// docs/model_spec.md.
 //
-// Adding a field: add it here and to the field list in spec/field_list.h (it does not compile otherwise).
-// JSON, diff, edit by path and printing follow from that list.
+// Adding a field: add it here and to the field list in spec/field_list.h (it does not compile
+// otherwise). JSON, diff, edit by path and printing follow from that list.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +38,10 @@ enum class NormKind { kRms, kLayer };
 struct NormSpec {
   NormKind kind = NormKind::kRms;
   double eps = 0;
-  double weight_offset = 0;                     // Gemma's RMSNorm and Nemotron's LayerNorm: 1
-  Rounding weight_rounding = Rounding::kNone;   // of weight_offset + w
-  bool weight = true;                           // false: the norm has no weight (a weight of 1)
-  bool bias = false;                            // kLayer only
+  double weight_offset = 0;                    // Gemma's RMSNorm and Nemotron's LayerNorm: 1
+  Rounding weight_rounding = Rounding::kNone;  // of weight_offset + w
+  bool weight = true;                          // false: the norm has no weight (a weight of 1)
+  bool bias = false;                           // kLayer only
   bool operator==(const NormSpec&) const = default;
 };
 
@@ -48,23 +49,27 @@ struct NormSpec {
 enum class RopeLayout { kHalf, kInterleaved };
 
 // How inv_freq[i] = theta^(-2i / rotary_dim) is changed for contexts longer than the trained one.
-struct LinearScaling {  // inv_freq / factor
+// inv_freq / factor
+struct LinearScaling {
   double factor = 1;
   bool operator==(const LinearScaling&) const = default;
 };
-struct DynamicScaling {  // theta grows with the length L: theta * (factor*L/original - (factor-1))^(d/(d-2))
+// theta grows with the length L: theta * (factor*L/original - (factor-1))^(d/(d-2))
+struct DynamicScaling {
   double factor = 1;
   int64_t original_max_position_embeddings = 0;
   bool operator==(const DynamicScaling&) const = default;
 };
-struct Llama3Scaling {  // low frequencies / factor, high kept, a linear blend between the two wavelengths
+// low frequencies / factor, high kept, a linear blend between the two wavelengths
+struct Llama3Scaling {
   double factor = 1;
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_max_position_embeddings = 0;
   bool operator==(const Llama3Scaling&) const = default;
 };
-struct YarnScaling {  // a ramp between inv_freq and inv_freq / factor; cos and sin times attention_factor
+// a ramp between inv_freq and inv_freq / factor; cos and sin times attention_factor
+struct YarnScaling {
   double factor = 1;
   double beta_fast = 32;
   double beta_slow = 1;
@@ -73,14 +78,16 @@ struct YarnScaling {  // a ramp between inv_freq and inv_freq / factor; cos and 
   int64_t original_max_position_embeddings = 0;
   bool operator==(const YarnScaling&) const = default;
 };
-struct LongRopeScaling {  // inv_freq / short_factor[i], or long_factor[i] once the length passes original
+// inv_freq / short_factor[i], or long_factor[i] once the length passes original
+struct LongRopeScaling {
   std::vector<double> short_factor;  // [rotary_dim / 2]
   std::vector<double> long_factor;   // [rotary_dim / 2]
   double attention_factor = 1;
   int64_t original_max_position_embeddings = 0;
   bool operator==(const LongRopeScaling&) const = default;
 };
-struct FrequencyFactors {  // inv_freq / factors[i]: GGUF stores llama3 bands this way (rope_freqs.weight)
+// inv_freq / factors[i]: GGUF stores llama3 bands this way (rope_freqs.weight)
+struct FrequencyFactors {
   std::vector<double> factors;  // [rotary_dim / 2]
   bool operator==(const FrequencyFactors&) const = default;
 };
@@ -102,19 +109,19 @@ struct AttentionSpec {
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // divides num_attention_heads; head h reads kv head h / (ratio)
   int64_t head_dim = 0;
-  Scale query_scale;                // of q . k, before the soft cap and the mask
+  Scale query_scale;  // of q . k, before the soft cap and the mask
   bool q_bias = false;
   bool k_bias = false;
   bool v_bias = false;
   bool o_bias = false;
-  std::optional<RopeSpec> rope;            // absent: no rotation in this layer
-  std::optional<int64_t> sliding_window;   // position p sees (p - window, p]
-  std::optional<double> logit_softcap;     // cap * tanh(s / cap), before the mask
-  std::optional<NormSpec> q_norm;          // before RoPE
+  std::optional<RopeSpec> rope;           // absent: no rotation in this layer
+  std::optional<int64_t> sliding_window;  // position p sees (p - window, p]
+  std::optional<double> logit_softcap;    // cap * tanh(s / cap), before the mask
+  std::optional<NormSpec> q_norm;         // before RoPE
   std::optional<NormSpec> k_norm;
   QkNormScope qk_norm_scope = QkNormScope::kHead;
-  std::optional<double> clip_qkv;          // q, k, v clamped to [-clip, clip]; after the norms, before RoPE
-  bool sinks = false;                      // a learned logit per head joins the softmax and is dropped
+  std::optional<double> clip_qkv;  // q, k, v clamped to [-clip, clip]; after the norms, before RoPE
+  bool sinks = false;              // a learned logit per head joins the softmax and is dropped
   bool operator==(const AttentionSpec&) const = default;
 };
 
@@ -157,7 +164,7 @@ struct MlpSpec {
   int64_t intermediate_size = 0;
   bool gated = true;
   Activation activation = Activation::kSilu;
-  bool up_bias = false;    // gate and up
+  bool up_bias = false;  // gate and up
   bool down_bias = false;
   std::optional<ClampedGlu> clamped_glu;
   bool operator==(const MlpSpec&) const = default;
@@ -167,11 +174,12 @@ enum class RouterScoring {
   kSoftmaxThenTopK,  // weights are the chosen of softmax over all experts
   kTopKThenSoftmax,  // weights are softmax over the chosen logits
   kSigmoidThenTopK,  // weights are sigmoid of the chosen logits
-  kSparseMixer,      // PhiMoE: two experts, each weighed against the logits within `sparse_mixer_jitter`
+  kSparseMixer,      // PhiMoE: two experts, each weighed against the logits within
+                     // `sparse_mixer_jitter`
 };
 
-// Experts are kept in groups; only the best groups may be chosen from. A group is worth the sum of its
-// best_per_group best scores: DeepSeek-V3 takes 2, DeepSeek-V2 its best one.
+// Experts are kept in groups; only the best groups may be chosen from. A group is worth the sum of
+// its best_per_group best scores: DeepSeek-V3 takes 2, DeepSeek-V2 its best one.
 struct RouterGroups {
   int64_t n_group = 0;
   int64_t topk_group = 0;
@@ -181,11 +189,11 @@ struct RouterGroups {
 
 struct RouterSpec {
   RouterScoring scoring = RouterScoring::kSoftmaxThenTopK;
-  bool normalize_top_k = false;      // chosen weights divided by (their sum + normalize_epsilon)
+  bool normalize_top_k = false;  // chosen weights divided by (their sum + normalize_epsilon)
   double normalize_epsilon = 0;
-  Scale routed_scaling;              // of the chosen weights, last
-  bool bias = false;                 // of the router's linear layer
-  bool selection_bias = false;       // added to scores for choosing only, not to the weights
+  Scale routed_scaling;         // of the chosen weights, last
+  bool bias = false;            // of the router's linear layer
+  bool selection_bias = false;  // added to scores for choosing only, not to the weights
   std::optional<RouterGroups> groups;
   std::optional<double> sparse_mixer_jitter;  // present exactly with kSparseMixer
   bool operator==(const RouterSpec&) const = default;
@@ -217,7 +225,8 @@ enum class Wiring { kSequential, kParallel };
 struct LayerSpec {
   Wiring wiring = Wiring::kSequential;
   std::optional<NormSpec> mixer_pre_norm;
-  std::optional<NormSpec> mixer_post_norm;  // of the mixer's output, before it joins the residual stream
+  std::optional<NormSpec>
+      mixer_post_norm;  // of the mixer's output, before it joins the residual stream
   std::optional<NormSpec> mlp_pre_norm;
   std::optional<NormSpec> mlp_post_norm;
   MixerSpec mixer;
@@ -232,9 +241,9 @@ struct LearnedPositions {
 };
 
 struct EmbeddingSpec {
-  int64_t vocab_size = 0;   // rows, padding rows included
+  int64_t vocab_size = 0;  // rows, padding rows included
   int64_t hidden_size = 0;
-  Scale scale;              // of the token embedding
+  Scale scale;                                // of the token embedding
   std::optional<LearnedPositions> positions;  // added after the scale
   bool operator==(const EmbeddingSpec&) const = default;
 };

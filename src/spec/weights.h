@@ -12,6 +12,7 @@
 
 namespace lockstep {
 
+// clang-format off
 enum class Role : uint8_t {
   kEmbedTokens, kEmbedPositions, kFinalNorm, kLmHead,
   kMixerPreNorm, kMixerPostNorm, kMlpPreNorm, kMlpPostNorm,
@@ -22,6 +23,7 @@ enum class Role : uint8_t {
   kRouter, kRouterSelectionBias, kExpertGateProj, kExpertUpProj, kExpertDownProj,
   kSharedGateProj, kSharedUpProj, kSharedDownProj, kSharedExpertGate,
 };
+// clang-format on
 
 // The parts of the parameter ledger.
 enum class LedgerPart : uint8_t { kEmbedding, kPositions, kMixer, kMlp, kNorms, kHead };
