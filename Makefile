@@ -57,10 +57,10 @@ tidy: setup-ci
 conformance: setup
 	@test -n "$(LOCKSTEP_GOLDENS)" || { echo "make conformance: set LOCKSTEP_GOLDENS to the folder of goldens" >&2; exit 2; }
 	tools/fetch_models.sh $(MODELS) all
-	cmake --preset release -DLOCKSTEP_GOLDENS="$(abspath $(LOCKSTEP_GOLDENS))"
+	cmake --preset release -DLOCKSTEP_GOLDENS="$(abspath $(LOCKSTEP_GOLDENS))" -DLOCKSTEP_MODELS="$(abspath $(MODELS))"
 	cmake --build --preset release --parallel $(JOBS)
-	ctest --preset release --parallel $(JOBS)
-	build/release/conformance "$(abspath $(LOCKSTEP_GOLDENS))" --models $(MODELS)
+	ctest --preset release --parallel $(JOBS) -E '^conformance'
+	build/release/tests/conformance "$(abspath $(LOCKSTEP_GOLDENS))" --models $(MODELS)
 
 clean:
 	rm -rf build
