@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "tokenizer/jinja.h"
+#include "jinja/jinja.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const lockstep::Json variables = lockstep::Json::parse(R"({

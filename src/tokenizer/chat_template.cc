@@ -4,7 +4,7 @@
 #include <array>
 #include <optional>
 
-#include "tokenizer/jinja_unicode.h"
+#include "jinja/unicode.h"
 
 namespace lockstep {
 namespace {

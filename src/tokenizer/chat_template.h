@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "tokenizer/jinja.h"
+#include "jinja/jinja.h"
 
 namespace lockstep {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "tokenizer/jinja.h"
+#include "jinja/jinja.h"
 
 namespace lockstep {
 namespace {
