@@ -91,9 +91,13 @@ Result<Understood> Understand(const Checkpoint& checkpoint) {
 
 Result<Model> LoadModel(const std::filesystem::path& path) {
   LS_TRY(Checkpoint checkpoint, OpenCheckpoint(path));
+  return LoadModel(std::move(checkpoint));
+}
+
+Result<Model> LoadModel(Checkpoint checkpoint) {
   LS_TRY(Understood understood, Understand(checkpoint));
   if (Status valid = Validate(understood.spec); !valid)
-    return tl::unexpected(std::move(valid).error().In(path.string()));
+    return tl::unexpected(std::move(valid).error().In(checkpoint.path.string()));
   LS_TRY(Binding binding, BindWeights(understood.spec, understood.tensors, checkpoint));
   std::erase_if(binding.unused_tensors,
                 [&](const std::string& name) { return understood.no_weights.contains(name); });

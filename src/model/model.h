@@ -1,5 +1,6 @@
-// Model: a checkpoint that is understood: its spec, its weights where they lie, its tokenizer and
-// the settings it asks to be run with. Made by LoadModel; read by everything that computes.
+// Model: a checkpoint that is understood: its spec and its weights where they lie. Made by LoadModel
+// from formats/ and arch/; read by everything that computes. The spec is valid (spec/validate.h) and
+// every weight that it needs is bound.
 #pragma once
 
 #include <filesystem>
@@ -17,12 +18,14 @@ struct Model {
   Checkpoint checkpoint;
   ModelSpec spec;
   Weights weights;
-  // What a person should know and no error: keys nothing read, tensors nothing uses, a vocabulary
-  // that does not fit the embedding. Sentences.
+  // What a person should know and no error: keys that nothing read, tensors that nothing uses.
+  // Sentences.
   std::vector<std::string> notes;
 };
 
-// formats -> arch -> validate -> bind. Touches no weight.
+// arch -> validate -> bind. Touches no weight.
+Result<Model> LoadModel(Checkpoint checkpoint);
+// The same of the checkpoint that lies at `path`.
 Result<Model> LoadModel(const std::filesystem::path& path);
 
 }  // namespace lockstep
