@@ -2,6 +2,10 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
 #include "base/error.h"
 
 namespace lockstep {
@@ -21,7 +25,13 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::Work(const std::function<void(size_t)>& fn, size_t n) {
-  for (size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < n;) fn(i);
+  try {
+    for (size_t i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < n;) fn(i);
+  } catch (...) {
+    next_.store(n, std::memory_order_relaxed);  // nobody starts another
+    const std::lock_guard lock(mutex_);
+    if (thrown_ == nullptr) thrown_ = std::current_exception();
+  }
 }
 
 void ThreadPool::For(size_t n, const std::function<void(size_t)>& fn) {
@@ -41,6 +51,7 @@ void ThreadPool::For(size_t n, const std::function<void(size_t)>& fn) {
   Work(fn, n);
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return busy_ == 0; });
+  if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 void ThreadPool::Loop() {
@@ -59,12 +70,28 @@ void ThreadPool::Loop() {
   }
 }
 
+namespace {
+
+// Whole cores of the control group's quota (cgroup v2: "quota period" or "max period"); a large
+// number when there is none.
+int QuotaCores() {
+  constexpr int kNone = 1 << 20;
+  std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re");
+  if (file == nullptr) return kNone;
+  long quota = 0, period = 0;
+  const bool limited =
+      std::fscanf(file, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0;
+  std::fclose(file);
+  return limited ? static_cast<int>(std::max(1L, (quota + period - 1) / period)) : kNone;
+}
+
+}  // namespace
+
 int AvailableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  const int n = CPU_COUNT(&set);
-  return n > 0 ? n : 1;
+  return std::max(1, std::min(CPU_COUNT(&set), QuotaCores()));
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -23,7 +24,8 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls fn(i) for every i in [0, n), each once, and returns when all are done.
-  // Not re-entrant: fn must not call For on the same pool.
+  // Not re-entrant: fn must not call For on the same pool. An exception of fn (bad_alloc) stops the
+  // rest and is thrown again here, once no thread runs fn any more.
   void For(size_t n, const std::function<void(size_t)>& fn);
 
  private:
@@ -36,12 +38,14 @@ class ThreadPool {
   const std::function<void(size_t)>* fn_ = nullptr;
   size_t n_ = 0;
   std::atomic<size_t> next_ = 0;
+  std::exception_ptr thrown_;  // guarded by mutex_
   size_t busy_ = 0;
   uint64_t generation_ = 0;
   bool stop_ = false;
 };
 
-// The number of cores this process may run on (its affinity mask and cgroup count), at least 1.
+// The number of cores this process may use: its affinity mask, and the quota of its control group
+// (a container with two cores' time on a large machine gets 2). At least 1.
 int AvailableCores();
 
 }  // namespace lockstep

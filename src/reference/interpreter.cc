@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <deque>
+#include <limits>
+#include <utility>
 
 #include "reference/linear.h"
 #include "reference/ops.h"
@@ -159,6 +161,15 @@ class Pass {
     return y;
   }
 
+  // Layers share a handful of tables: each is made once a pass.
+  const RopeTable& Table(const RopeSpec& rope) {
+    for (const auto& [spec, table] : tables_)
+      if (*spec == rope) return table;
+    return tables_
+        .emplace_back(&rope, RopeTable(rope, first_, static_cast<int64_t>(count_), length_))
+        .second;
+  }
+
   // --- Mixers ---
 
   Matrix<T> Mix(const AttentionSpec& a, const Matrix<T>& x) {
@@ -176,7 +187,7 @@ class Pass {
         for (T& e : m->data) e = std::clamp(e, -clip, clip);
     }
     if (a.rope) {
-      const RopeTable table(*a.rope, first_, static_cast<int64_t>(count_), length_);
+      const RopeTable& table = Table(*a.rope);
       ApplyRope<T>(table, a.rope->layout, a.num_attention_heads, a.head_dim, 0, q);
       ApplyRope<T>(table, a.rope->layout, a.num_key_value_heads, a.head_dim, 0, k);
       Put(Tap::kQRope, layer_, q);
@@ -232,7 +243,7 @@ class Pass {
     Matrix<T> kv_b = Project(Role::kKvBProj, compressed, false);
     Put(Tap::kKvB, layer_, kv_b);
 
-    const RopeTable table(a.rope, first_, static_cast<int64_t>(count_), length_);
+    const RopeTable& table = Table(a.rope);
     ApplyRope<T>(table, a.rope.layout, a.num_attention_heads,
                  a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim, q);
     ApplyRope<T>(table, a.rope.layout, 1, a.qk_rope_head_dim, 0, k_rope);
@@ -402,6 +413,7 @@ class Pass {
   const size_t count_;    // tokens in the chunk
   const int64_t length_;  // positions once the whole call is done: what dynamic RoPE asks
   TapSink<T>* taps_;
+  std::deque<std::pair<const RopeSpec*, RopeTable>> tables_;
   int layer_ = -1;
 };
 

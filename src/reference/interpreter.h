@@ -13,8 +13,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/error.h"
