@@ -36,6 +36,12 @@ double AssumedNoise(std::span<const double> logits) {
   return kAssumedNoiseUlps * std::numeric_limits<float>::epsilon() * largest;
 }
 
+int64_t FirstNotFinite(std::span<const double> logits) {
+  const auto found =
+      std::find_if_not(logits.begin(), logits.end(), [](double x) { return std::isfinite(x); });
+  return found == logits.end() ? -1 : found - logits.begin();
+}
+
 TopTwo FindTopTwo(std::span<const double> logits) {
   TopTwo top;
   double best = -kInfinity, second = -kInfinity;

@@ -20,6 +20,10 @@ inline double Tolerance(double noise) { return kNoiseMultiple * noise + kToleran
 inline constexpr double kAssumedNoiseUlps = 16;
 double AssumedNoise(std::span<const double> logits);
 
+// The first logit that is no number (NaN or infinite), or -1. A subject that gives one has failed:
+// an infinite difference would make an infinite noise, and that an infinite tolerance.
+int64_t FirstNotFinite(std::span<const double> logits);
+
 // Ids of the two largest logits (the lowest id among equals) and the distance between them.
 struct TopTwo {
   int32_t first = 0;

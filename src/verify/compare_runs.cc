@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "verify/verify.h"
 
@@ -15,24 +16,42 @@ std::string StepName(int64_t step) {
   return step == 0 ? "the end of the prompt" : fmt::format("greedy step {}", step);
 }
 
-void SetNoise(const PromptTrace& a, const PromptTrace& b, PromptComparison& out) {
-  if (a.noise || b.noise) {
-    // Both sides round; the noisier of the two decides what can be told apart.
-    out.noise = std::max(a.noise.value_or(0), b.noise.value_or(0));
-    out.noise_source = NoiseSource::kRecorded;
+// The reference says what rounding is, never the candidate about itself: a recording with a large
+// noise of its own would match anything. What is no finite number is no tolerance.
+void SetNoise(const PromptTrace& reference, const PromptTrace& candidate, Measured measured,
+              PromptComparison& out) {
+  const auto usable = [](const std::optional<double>& noise) {
+    return noise && *noise >= 0 && std::isfinite(Tolerance(*noise));
+  };
+  if (usable(reference.noise)) {
+    out.noise = *reference.noise;
+    out.noise_source = measured.reference ? NoiseSource::kMeasured : NoiseSource::kRecorded;
+  } else if (measured.candidate && usable(candidate.noise)) {
+    out.noise = *candidate.noise;
+    out.noise_source = NoiseSource::kMeasuredOnCandidate;
   } else {
-    const std::vector<double> row = a.StepLogits(0);
-    out.noise = AssumedNoise(row);
+    out.noise = AssumedNoise(reference.StepLogits(0));
     out.noise_source = NoiseSource::kAssumed;
   }
   out.tolerance = Tolerance(out.noise);
 }
 
-std::optional<double> GapAt(const PromptTrace& a, const PromptTrace& b, int64_t step) {
-  for (const PromptTrace* side : {&a, &b})
-    if (const std::vector<double> row = side->StepLogits(step); !row.empty())
-      return FindTopTwo(row).gap;
-  return std::nullopt;
+// By how much the reference's best logit at `step` is above that of the candidate's token. Absent
+// where the reference has no logits of that very step: nothing else says how close it was.
+std::optional<double> GapAt(const PromptTrace& reference, int64_t step, int32_t token) {
+  const std::vector<double> row = reference.StepLogits(step);
+  if (token < 0 || static_cast<size_t>(token) >= row.size()) return std::nullopt;
+  return *std::max_element(row.begin(), row.end()) - row[static_cast<size_t>(token)];
+}
+
+// Says which side gave something else than numbers; empty: neither.
+std::string NotFinite(const std::vector<double>& a, const std::vector<double>& b,
+                      const std::string& where) {
+  for (const auto& [side, row] : {std::pair{"reference", &a}, {"candidate", &b}})
+    if (const int64_t id = FirstNotFinite(*row); id >= 0)
+      return fmt::format("the {}'s logit of id {} at {} is {}, which is no number", side, id, where,
+                         (*row)[static_cast<size_t>(id)]);
+  return "";
 }
 
 void Conclude(PromptComparison& out) {
@@ -51,10 +70,11 @@ void Conclude(PromptComparison& out) {
   }
   if (out.parting) {
     const Parting& parting = *out.parting;
-    const std::string gap = parting.gap ? fmt::format("{:.1e}", *parting.gap) : "not recorded";
+    const std::string gap =
+        parting.gap ? fmt::format("{:.1e}", *parting.gap) : "an unknown distance";
     const std::string where =
-        fmt::format("token {} instead of {} at {} (top-2 gap {})", parting.candidate_token,
-                    parting.reference_token, StepName(parting.step), gap);
+        fmt::format("token {} instead of {} at {} (the reference's logits are {} apart)",
+                    parting.candidate_token, parting.reference_token, StepName(parting.step), gap);
     if (!parting.near_tie) {
       const bool known = out.verdict == Verdict::kDiffers;
       out.verdict = Verdict::kDiffers;
@@ -83,6 +103,8 @@ std::string_view VerdictName(Verdict verdict) {
       return "different tokens";
     case Verdict::kSubjectFailed:
       return "subject failed";
+    case Verdict::kNotComparable:
+      return "not comparable";
   }
   return "";
 }
@@ -91,6 +113,8 @@ std::string_view NoiseSourceName(NoiseSource source) {
   switch (source) {
     case NoiseSource::kMeasured:
       return "measured";
+    case NoiseSource::kMeasuredOnCandidate:
+      return "measured on the candidate";
     case NoiseSource::kRecorded:
       return "recorded";
     case NoiseSource::kAssumed:
@@ -122,15 +146,24 @@ int64_t PromptComparison::top1_equal() const {
                        [](const StepComparison& step) { return step.difference.same_top1; });
 }
 
-PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t steps) {
+PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t steps,
+                             Measured measured) {
   PromptComparison out;
   out.name = a.name;
   out.tokens = static_cast<int64_t>(a.ids.size());
-  SetNoise(a, b, out);
+  std::string not_finite;
+  const auto check = [&](const std::vector<double>& row_a, const std::vector<double>& row_b,
+                         const std::string& where) {
+    if (not_finite.empty()) not_finite = NotFinite(row_a, row_b, where);
+  };
+  SetNoise(a, b, measured, out);
   if (a.logits && b.logits && a.logits->shape == b.logits->shape) {
     double worst = 0;
-    for (int64_t row = 0; row < a.logits->num_rows(); ++row)
-      worst = std::max(worst, MaxAbsDifference(a.logits->Row(row), b.logits->Row(row)));
+    for (int64_t row = 0; row < a.logits->num_rows(); ++row) {
+      const std::vector<double> row_a = a.logits->Row(row), row_b = b.logits->Row(row);
+      check(row_a, row_b, fmt::format("position {} of the prompt", row));
+      worst = std::max(worst, MaxAbsDifference(row_a, row_b));
+    }
     out.positions_max_abs = worst;
   }
   out.greedy_compared = std::min(
@@ -139,6 +172,7 @@ PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t
   const int64_t last = std::max<int64_t>(out.greedy_compared, 1);
   for (int64_t k = 0; k < last; ++k) {
     const std::vector<double> row_a = a.StepLogits(k), row_b = b.StepLogits(k);
+    check(row_a, row_b, StepName(k));
     if (!row_a.empty() && row_a.size() == row_b.size())
       out.steps.push_back({k, CompareRows(row_a, row_b)});
     if (k >= out.greedy_compared) break;
@@ -146,18 +180,20 @@ PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t
     const int32_t token_b = b.greedy[static_cast<size_t>(k)];
     if (token_a != token_b) {
       Parting parting{.step = k, .reference_token = token_a, .candidate_token = token_b};
-      parting.gap = GapAt(a, b, k);
-      // Each of the two best logits may be off by the tolerance.
-      const std::optional<double> gap = parting.gap ? parting.gap : a.min_top2_gap;
-      parting.near_tie = gap && *gap <= 2 * out.tolerance;
+      parting.gap = GapAt(a, k, token_b);
+      // Each of the two logits may be off by the tolerance.
+      parting.near_tie = parting.gap && *parting.gap <= 2 * out.tolerance;
       out.parting = parting;
       break;
     }
     ++out.greedy_equal;
   }
   Conclude(out);
-  if (!out.positions_max_abs && out.steps.empty()) {
+  if (!not_finite.empty()) {
     out.verdict = Verdict::kSubjectFailed;
+    out.sentence = std::move(not_finite);
+  } else if (!out.positions_max_abs && out.steps.empty()) {
+    out.verdict = Verdict::kNotComparable;
     out.sentence = "the two have no logits of a common position";
   }
   return out;

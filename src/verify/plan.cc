@@ -28,6 +28,11 @@ std::string TokenFault(std::string_view who_a, const std::vector<int32_t>& a,
 Result<ProbePlan> PlanRecorded(const Subject& reference, const Subject& candidate,
                                const VerifyOptions& options) {
   ProbePlan plan;
+  const Subject& first = reference.Can().any_prompt ? candidate : reference;
+  if (!options.prompts.empty())
+    return UsageError(
+        "{} has prompts of its own and runs no others: leave further prompts out, or record them",
+        first.Name());
   plan.probes = reference.RecordedProbes();
   const bool reference_recorded = !plan.probes.empty();
   if (!reference_recorded) plan.probes = candidate.RecordedProbes();
@@ -94,9 +99,14 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
   }
   const bool asks_text = std::any_of(prompts.begin(), prompts.end(),
                                      [](const NamedPrompt& p) { return p.ids.empty(); });
-  if (no_text && asks_text)
-    return UsageError("neither {} nor {} has a tokenizer: give prompts as ids (--ids 1,2,3)",
-                      a->Name(), b->Name());
+  const bool alone = a == b;
+  const std::string sides =
+      alone ? a->Name() + " has no" : fmt::format("neither {} nor {} has a", a->Name(), b->Name());
+  if (no_text && asks_text) {
+    const auto why = a->Tokenize({});
+    return UsageError("{} tokenizer ({}): give prompts as token ids", sides,
+                      why ? "" : why.error().message);
+  }
   if (asks_text && a->Can().tokenizes != b->Can().tokenizes) {
     const Subject& lacking = a->Can().tokenizes ? *b : *a;
     plan.notes.push_back(
@@ -104,9 +114,8 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
   }
   const bool templates = a->Can().renders_chat || b->Can().renders_chat;
   const bool chat = options.chat.value_or(templates);
-  if (chat && !templates)
-    return UsageError("--chat needs a chat template, and neither {} nor {} has one", a->Name(),
-                      b->Name());
+  if (asks_text && chat && !templates)
+    return UsageError("{} chat template: give prompts as raw text", sides);
   if (asks_text && chat && a->Can().renders_chat != b->Can().renders_chat) {
     const Subject& lacking = a->Can().renders_chat ? *b : *a;
     plan.notes.push_back(

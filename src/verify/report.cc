@@ -31,7 +31,7 @@ Json PromptToJson(const PromptComparison& p) {
                     {"reference_token", p.parting->reference_token},
                     {"candidate_token", p.parting->candidate_token},
                     {"near_tie", p.parting->near_tie}};
-    if (p.parting->gap) parting["top2_gap"] = Number(*p.parting->gap);
+    if (p.parting->gap) parting["gap"] = Number(*p.parting->gap);
     out["parting"] = std::move(parting);
   }
   Json steps = Json::array();

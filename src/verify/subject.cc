@@ -14,8 +14,5 @@ Result<std::string> Subject::RenderChat(std::string_view) const {
 Result<std::vector<int32_t>> Subject::Tokenize(const Rendered&) const {
   return UnsupportedError("{}: has no tokenizer", Name());
 }
-Result<std::string> Subject::Detokenize(const std::vector<int32_t>&) const {
-  return UnsupportedError("{}: has no tokenizer", Name());
-}
 
 }  // namespace lockstep

@@ -55,13 +55,14 @@ class Subject {
     bool tokenizes = false;      // Tokenize works
     bool renders_chat = false;   // RenderChat works
     bool measures_noise = false;
-    bool taps = false;
   };
 
   virtual ~Subject() = default;
   virtual std::string Name() const = 0;  // "smollm2.gguf (reference, fp32)"
   virtual Abilities Can() const = 0;
   virtual int64_t vocab_size() const = 0;  // columns of its logits
+  // What a person should know of it and no error (keys that nothing read, ...). Sentences.
+  virtual std::vector<std::string> Notes() const { return {}; }
 
   // The prompts a recording holds; empty for what runs any prompt.
   virtual std::vector<Probe> RecordedProbes() const { return {}; }
@@ -69,7 +70,6 @@ class Subject {
   // One user message through the chat template, up to where the answer begins.
   virtual Result<std::string> RenderChat(std::string_view user_message) const;
   virtual Result<std::vector<int32_t>> Tokenize(const Rendered& text) const;
-  virtual Result<std::string> Detokenize(const std::vector<int32_t>& ids) const;
 
   // Runs a probe from an empty state. A recording knows only its own prompts.
   virtual Result<PromptTrace> Run(const Probe& probe, const Progress& progress) = 0;

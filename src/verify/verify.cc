@@ -11,8 +11,8 @@ Verdict Worst(const std::vector<PromptComparison>& prompts) {
     return std::any_of(prompts.begin(), prompts.end(),
                        [&](const PromptComparison& p) { return p.verdict == verdict; });
   };
-  for (const Verdict verdict :
-       {Verdict::kDiffers, Verdict::kDifferentTokens, Verdict::kSubjectFailed})
+  for (const Verdict verdict : {Verdict::kDiffers, Verdict::kDifferentTokens,
+                                Verdict::kSubjectFailed, Verdict::kNotComparable})
     if (any(verdict)) return verdict;
   return Verdict::kMatch;
 }
@@ -40,6 +40,7 @@ std::string Sentence(const Verification& v) {
           v.prompts.size() - matches, v.prompts.size(), numbers);
     case Verdict::kDifferentTokens:
     case Verdict::kSubjectFailed:
+    case Verdict::kNotComparable:
       break;
   }
   const auto first = std::find_if(v.prompts.begin(), v.prompts.end(),
@@ -63,6 +64,10 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
   Verification out;
   out.reference = reference.Name();
   out.candidate = candidate.Name();
+  for (const auto& [side, subject] :
+       {std::pair{"reference", &reference}, {"candidate", &candidate}})
+    for (const std::string& note : subject->Notes())
+      out.notes.push_back(fmt::format("{}: {}", side, note));
   if (reference.vocab_size() != candidate.vocab_size()) {
     out.verdict = Verdict::kDiffers;
     out.sentence = fmt::format(
@@ -72,11 +77,8 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
     return out;
   }
   LS_TRY(ProbePlan plan, PlanProbes(reference, candidate, options));
-  out.notes = std::move(plan.notes);
+  out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
 
-  // The noise is ours to measure wherever a model is at hand; the reference's comes first.
-  const bool reference_measures = reference.Can().measures_noise;
-  const bool candidate_measures = !reference_measures && candidate.Can().measures_noise;
   const bool all_positions = reference.Can().all_positions && candidate.Can().all_positions &&
                              !(reference.Can().any_prompt && candidate.Can().any_prompt);
   for (size_t i = 0; i < plan.probes.size(); ++i) {
@@ -90,19 +92,21 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
                         done, total);
       };
     };
-    probe.measure_noise = reference_measures;
+    probe.measure_noise = reference.Can().measures_noise;
     const auto a = reference.Run(probe, told("reference"));
     if (!a && IsInterrupted(a.error())) return tl::unexpected(a.error());
-    probe.measure_noise = candidate_measures;
+    // Only what a reference without noise (a trace) leaves open: it costs a run in fp64.
+    const Measured measured{.reference = probe.measure_noise,
+                            .candidate = a && !a->noise && candidate.Can().measures_noise};
+    probe.measure_noise = measured.candidate;
     const auto b = a ? candidate.Run(probe, told("candidate")) : a;
     if (!b && IsInterrupted(b.error())) return tl::unexpected(b.error());
-    PromptComparison compared =
-        a && b ? CompareRuns(*a, *b, options.steps) : Failed(probe, a ? b.error() : a.error());
+    PromptComparison compared = a && b ? CompareRuns(*a, *b, options.steps, measured)
+                                       : Failed(probe, a ? b.error() : a.error());
     compared.name = probe.name;
-    if (compared.noise_source == NoiseSource::kRecorded &&
-        (reference_measures || candidate_measures))
-      compared.noise_source = NoiseSource::kMeasured;
-    if (!plan.token_faults[i].empty() && compared.verdict != Verdict::kSubjectFailed) {
+    const bool answered =
+        compared.verdict == Verdict::kMatch || compared.verdict == Verdict::kDiffers;
+    if (!plan.token_faults[i].empty() && answered) {
       // The logits below are those of the same ids: they tell whether the models agree otherwise.
       compared.sentence = fmt::format(
           "{}; on the first's ids the logits {}", plan.token_faults[i],

@@ -20,14 +20,16 @@ enum class Verdict {
   kMatch,            // every compared logit within the tolerance; a greedy flip only at a near tie
   kDiffers,          // at least one is not
   kDifferentTokens,  // tokenizer or chat template give the two other ids for the same text
-  kSubjectFailed,    // one of the two gave an error instead of logits
+  kSubjectFailed,    // one of the two gave an error, or something that is no number
+  kNotComparable,    // the two have no logits of a common position: there is no answer
 };
 std::string_view VerdictName(Verdict verdict);  // "match", "differs", "different tokens", ...
 
 enum class NoiseSource {
-  kMeasured,  // fp32 against fp64 of our reference, on this prompt
-  kRecorded,  // what a trace says of itself
-  kAssumed,   // nobody measured it: AssumedNoise
+  kMeasured,             // by the reference: its fp32 against its fp64, on this prompt
+  kMeasuredOnCandidate,  // likewise by the candidate, where the reference is a trace without noise
+  kRecorded,             // what the reference's trace says of itself
+  kAssumed,              // nobody measured it: AssumedNoise
 };
 std::string_view NoiseSourceName(NoiseSource source);
 
@@ -40,8 +42,9 @@ struct StepComparison {
 struct Parting {
   int64_t step = 0;
   int32_t reference_token = 0, candidate_token = 0;
-  std::optional<double> gap;  // between the reference's two best logits there, where known
-  bool near_tie = false;      // the gap is so small that rounding alone decides
+  // From the reference's best logit there down to that of the candidate's token, where known.
+  std::optional<double> gap;
+  bool near_tie = false;  // the gap is so small that rounding alone decides
 };
 
 struct PromptComparison {
@@ -97,12 +100,19 @@ struct ProbePlan {
   std::vector<std::string> token_faults;  // beside probes: a sentence, or empty
   std::vector<std::string> notes;
 };
+// The same subject on both sides plans a run of that one alone. Prompts in the options are refused
+// where a side is a recording.
 Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
                              const VerifyOptions& options);
 
-// Compares two runs of one prompt. `steps` bounds the greedy tokens that count.
+// Which side's `noise` was measured now, by a model that ran, and not read from a file.
+struct Measured {
+  bool reference = false, candidate = false;
+};
+// Compares two runs of one prompt. `steps` bounds the greedy tokens that count. The noise is the
+// reference's; the candidate's counts only where it was measured and the reference has none.
 PromptComparison CompareRuns(const PromptTrace& reference, const PromptTrace& candidate,
-                             int64_t steps);
+                             int64_t steps, Measured measured = {});
 
 // Fails only when nothing can be asked at all (no prompts, Ctrl-C); a subject's error is a verdict.
 Result<Verification> Verify(Subject& reference, Subject& candidate, const VerifyOptions& options,

@@ -84,13 +84,63 @@ TEST(CompareRuns, BeyondTheToleranceDiffersAndNamesTheStep) {
   EXPECT_NE(c.sentence.find("greedy step 2"), std::string::npos) << c.sentence;
 }
 
-TEST(CompareRuns, TheNoisierSideDecides) {
+TEST(CompareRuns, TheReferencesNoiseDecidesAndNotTheCandidates) {
   const PromptTrace a = RunOf({1, 2, 3}, 1e-7);
   PromptTrace b = RunOf({1, 2, 3}, 1e-4);
   Nudge(b, 0, 5e-4);
-  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kMatch);
-  b.noise.reset();
-  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kDiffers);
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  EXPECT_EQ(c.noise, 1e-7);
+  EXPECT_EQ(c.noise_source, NoiseSource::kRecorded);
+  EXPECT_EQ(CompareRuns(a, b, 20, {.reference = true}).noise_source, NoiseSource::kMeasured);
+  EXPECT_EQ(CompareRuns(b, a, 20).verdict, Verdict::kMatch);
+}
+
+TEST(CompareRuns, ACandidatesNoiseCountsOnlyWhereItWasMeasured) {
+  PromptTrace a = RunOf({1, 2, 3});
+  a.noise.reset();
+  PromptTrace b = RunOf({1, 2, 3}, 1e-4);
+  Nudge(b, 0, 5e-4);
+  const PromptComparison recorded = CompareRuns(a, b, 20);
+  EXPECT_EQ(recorded.verdict, Verdict::kDiffers);
+  EXPECT_EQ(recorded.noise_source, NoiseSource::kAssumed);
+  const PromptComparison measured = CompareRuns(a, b, 20, {.candidate = true});
+  EXPECT_EQ(measured.verdict, Verdict::kMatch) << measured.sentence;
+  EXPECT_EQ(measured.noise_source, NoiseSource::kMeasuredOnCandidate);
+}
+
+TEST(CompareRuns, NoiseThatIsNoNumberIsNoTolerance) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double noise : {inf, -inf, std::numeric_limits<double>::quiet_NaN(), 1e308}) {
+    const PromptTrace a = RunOf({1, 2, 3}, noise);
+    PromptTrace b = RunOf({1, 2, 3}, noise);
+    Nudge(b, 1, 0.1);
+    for (const Measured measured : {Measured{}, Measured{true, true}}) {
+      const PromptComparison c = CompareRuns(a, b, 20, measured);
+      EXPECT_EQ(c.verdict, Verdict::kDiffers) << noise;
+      EXPECT_LT(c.tolerance, 1e-4) << noise;
+    }
+  }
+}
+
+TEST(CompareRuns, ALogitThatIsNoNumberFailsItsSubject) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double bad : {inf, -inf, std::numeric_limits<double>::quiet_NaN()})
+    for (const bool in_reference : {true, false})
+      for (const bool in_both : {true, false}) {
+        PromptTrace a = RunOf({1, 2, 3}), b = RunOf({1, 2, 3});
+        if (in_reference || in_both) Nudge(a, 1, bad);
+        if (!in_reference || in_both) Nudge(b, 1, bad);
+        const PromptComparison c = CompareRuns(a, b, 20);
+        EXPECT_EQ(c.verdict, Verdict::kSubjectFailed) << bad;
+        EXPECT_NE(c.sentence.find("greedy step 1"), std::string::npos) << c.sentence;
+      }
+  PromptTrace a = RunOf({1}), b = RunOf({1});
+  a.logits = TraceTensor{{2, kVocab}, std::vector<double>(2 * kVocab, 0.0)};
+  b.logits = a.logits;
+  std::get<std::vector<double>>(a.logits->values)[3] = inf;
+  std::get<std::vector<double>>(b.logits->values)[3] = inf;
+  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kSubjectFailed);
 }
 
 TEST(CompareRuns, NothingIsComparedAfterTheTokensPart) {
@@ -118,11 +168,35 @@ TEST(CompareRuns, AFlipWithinRoundingIsANearTie) {
   EXPECT_TRUE(c.parting->near_tie);
 }
 
+// A recording that keeps no logits of the step where the tokens part does not say how close it was.
+TEST(CompareRuns, WithoutTheReferencesLogitsOfThatStepNothingIsANearTie) {
+  PromptTrace a = RunOf({1, 2, 3}, 1e-5, 1e-6);
+  a.min_top2_gap = 1e-6;
+  PromptTrace b = RunOf({1, 2, 4}, 1e-5, 1e-6);
+  a.steps.erase(2);
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  ASSERT_TRUE(c.parting);
+  EXPECT_FALSE(c.parting->near_tie);
+  EXPECT_FALSE(c.parting->gap);
+  EXPECT_NE(c.sentence.find("unknown"), std::string::npos) << c.sentence;
+}
+
+// The two best are close, but the candidate took a third.
+TEST(CompareRuns, ATokenOutsideTheTieIsNoNearTie) {
+  const PromptTrace a = RunOf({1, 2, 3}, 1e-5, 1e-6);
+  PromptTrace b = RunOf({1, 2, 0}, 1e-5, 1e-6);
+  b.steps.erase(2);
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  EXPECT_EQ(c.parting->gap, 1);
+}
+
 TEST(CompareRuns, WithoutACommonPositionThereIsNoVerdictOfEquality) {
   PromptTrace a = RunOf({1, 2, 3}), b = RunOf({1, 2, 3});
   a.steps.erase(0), a.steps.erase(2);
   b.steps.erase(1);
-  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kSubjectFailed);
+  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kNotComparable);
 }
 
 TEST(CompareRuns, AnUnmeasuredNoiseIsAssumedAndSaid) {
@@ -154,6 +228,7 @@ class Fake : public Subject {
     return {.any_prompt = true, .tokenizes = true, .renders_chat = !prefix.empty()};
   }
   int64_t vocab_size() const override { return vocab; }
+  std::vector<std::string> Notes() const override { return notes; }
   Result<std::string> RenderChat(std::string_view text) const override {
     return prefix + std::string(text);
   }
@@ -170,6 +245,7 @@ class Fake : public Subject {
   }
 
   int64_t vocab = kVocab;
+  std::vector<std::string> notes;
   std::string prefix;
   bool fails = false;
   double offset = 0;
@@ -229,6 +305,16 @@ TEST(Verify, DifferentVocabulariesAreDifferentModels) {
   ASSERT_TRUE(v);
   EXPECT_EQ(v->verdict, Verdict::kDiffers);
   EXPECT_NE(v->sentence.find("6 tokens, the candidate for 7"), std::string::npos) << v->sentence;
+}
+
+TEST(Verify, NotesOfBothSidesAreTold) {
+  Fake a("a", 1), b("b", 1);
+  a.notes = {"one"};
+  b.notes = {"two"};
+  const auto v = Verify(a, b, {}, kGoOn);
+  ASSERT_TRUE(v);
+  EXPECT_EQ(v->notes, (std::vector<std::string>{"reference: one", "candidate: two"}));
+  EXPECT_EQ(ToJson(*v)["notes"].size(), 2u);
 }
 
 TEST(Verify, StopsWhenAsked) {
