@@ -25,7 +25,7 @@ std::string_view Words(StopReason reason) {
       return "end token";
     case StopReason::kLength:
       return "length";
-    case StopReason::kCancelled:
+    case StopReason::kCancelled:  // by us, and then a stop string or Ctrl-C is the reason
       return "cancelled";
     case StopReason::kContextFull:
       return "context full";
@@ -46,6 +46,17 @@ std::string Answer::SpeedLine() const {
   if (steps > 0)
     line += fmt::format(", {}{}", HumanSeconds(decode_seconds), Speed(steps, decode_seconds));
   return line + fmt::format("; ended by {}", ended_by);
+}
+
+Json ToJson(const Answer& answer) {
+  return {{"ids", answer.ids},
+          {"text", answer.text},
+          {"ended_by", answer.ended_by},
+          {"seed", answer.seed},
+          {"prompt_tokens", answer.prompt_tokens},
+          {"cached_tokens", answer.cached_tokens},
+          {"prefill_seconds", answer.prefill_seconds},
+          {"decode_seconds", answer.decode_seconds}};
 }
 
 Result<Answer> MakeAnswer(ReferenceDecoder& decoder, const AnswerRequest& request) {

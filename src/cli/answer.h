@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "engine/generate.h"
 #include "model/text_model.h"
 #include "subjects/reference_decoder.h"
@@ -16,7 +17,7 @@ namespace lockstep {
 struct Answer {
   std::string text;          // without special tokens, cut before a stop string
   std::vector<int32_t> ids;  // as generated
-  std::string ended_by;      // "end token", "length", "stop string", "interrupted", "context full"
+  std::string ended_by;      // "end token", "length", "stop string", "Ctrl-C" or "context full"
   uint64_t seed = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0;  // the cached ones were not computed again
   double prefill_seconds = 0, decode_seconds = 0;
@@ -24,6 +25,8 @@ struct Answer {
 
   std::string SpeedLine() const;
 };
+
+Json ToJson(const Answer& answer);
 
 struct AnswerRequest {
   std::vector<int32_t> ids;  // the whole prompt; what the decoder holds of it is kept

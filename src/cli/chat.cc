@@ -23,14 +23,19 @@ struct ChatArgs {
   std::string path, system;
   GenerationOptions generation;
   int64_t threads = 0;
-  bool quiet = false;
+  bool quiet = false, untrusted = false, json = false;
 };
 
 class Conversation {
  public:
   Conversation(const TextModel& text, const GenerationConfig& config, ReferenceDecoder& decoder,
-               bool quiet)
-      : text_(text), config_(config), decoder_(decoder), quiet_(quiet) {}
+               const ChatArgs& args, bool tell_speed)
+      : text_(text),
+        config_(config),
+        decoder_(decoder),
+        trust_(args.untrusted ? Trust::kUntrusted : Trust::kTrusted),
+        json_(args.json),
+        tell_speed_(tell_speed) {}
 
   void Begin(const std::string& system) {
     system_ = system;
@@ -50,18 +55,21 @@ class Conversation {
  private:
   Status AnswerLast() {
     LS_RETURN_IF_ERROR(CheckUtf8(messages_.back()["content"].get<std::string>(), "the message"));
-    LS_TRY(const std::string rendered, RenderChatMessages(text_, messages_));
-    LS_TRY(std::vector<int32_t> ids, EncodeText(text_, rendered, false));
+    LS_TRY(std::vector<int32_t> ids, EncodeChat(text_, messages_, trust_));
     const int64_t capacity = decoder_.capacity();
     if (capacity > 0 && static_cast<int64_t>(ids.size()) >= capacity)
       return UsageError("the conversation has {} tokens and the model holds {}; /reset begins anew",
                         ids.size(), capacity);
     // What a stopped prefill left behind is dropped by the next question's prefix.
-    LS_TRY(const Answer answer,
-           MakeAnswer(decoder_,
-                      {.ids = std::move(ids), .config = &config_, .tokenizer = &*text_.tokenizer}));
-    Print("\n");
-    if (!quiet_) PrintError("(" + answer.SpeedLine() + ")\n");
+    LS_TRY(const Answer answer, MakeAnswer(decoder_, {.ids = std::move(ids),
+                                                      .config = &config_,
+                                                      .tokenizer = &*text_.tokenizer,
+                                                      .print = !json_}));
+    if (json_)
+      PrintJsonLine(ToJson(answer));
+    else
+      Print("\n");
+    if (tell_speed_) PrintError("(" + answer.SpeedLine() + ")\n");
     // A stopped answer stays in the history as far as it went: the user saw it.
     messages_.push_back({{"role", "assistant"}, {"content", answer.text}});
     return {};
@@ -70,7 +78,8 @@ class Conversation {
   const TextModel& text_;
   const GenerationConfig& config_;
   ReferenceDecoder& decoder_;
-  const bool quiet_;
+  const Trust trust_;
+  const bool json_, tell_speed_;
   std::string system_;
   Json messages_ = Json::array();
 };
@@ -121,7 +130,12 @@ Result<int> Work(const ChatArgs& args) {
     return !WasInterrupted();
   });
   const bool interactive = StdinIsTerminal();
-  Conversation conversation(text, parsed.config, decoder, args.quiet || !interactive);
+  if (!args.quiet) {
+    PrintNotes(parsed.warnings);
+    PrintNotes(model.notes);
+    PrintNotes(text.notes);
+  }
+  Conversation conversation(text, parsed.config, decoder, args, !args.quiet && interactive);
   conversation.Begin(args.system);
   if (interactive)
     PrintError(fmt::format("{}: /help lists commands, /exit or Ctrl-D ends\n", args.path));
@@ -149,6 +163,7 @@ Result<int> Work(const ChatArgs& args) {
       PrintError("(stopped before it answered)\n");
     } else if (!status) {
       code = Report(status.error(), false);
+      if (args.json) PrintJsonLine(ErrorToJson(status.error()));
     }
     if (WasInterrupted() && !interactive) return kExitInterrupted;
     ForgetInterrupt();
@@ -159,7 +174,7 @@ Result<int> Work(const ChatArgs& args) {
 
 int Run(const ChatArgs& args) {
   const Result<int> code = Work(args);
-  return code ? *code : Report(code.error(), false);
+  return code ? *code : Report(code.error(), args.json);
 }
 
 }  // namespace
@@ -175,7 +190,11 @@ void AddChatVerb(CLI::App& app, Action& action) {
   verb->add_option("--threads", args->threads, "Threads to compute with (0: all cores)")
       ->check(WholeNumber(0, 1024))
       ->type_name("N");
-  verb->add_flag("-q,--quiet", args->quiet, "No line on speed after each answer");
+  verb->add_flag("--untrusted", args->untrusted,
+                 "Special tokens written in messages are plain text (default, as in transformers: "
+                 "they are tokens)");
+  verb->add_flag("-q,--quiet", args->quiet, "No line on speed after each answer, no notes");
+  verb->add_flag("--json", args->json, "Each answer as one line of JSON, when it is done");
   verb->footer(
       "Commands: /system TEXT, /reset, /help, /exit. Ctrl-C stops an answer, not the program. "
       "With\n"

@@ -45,6 +45,7 @@ std::string UsageSentence(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int Main(int argc, char** argv) {
+  OpenStandardStreams();
   CLI::App app{
       "Lockstep runs language models and proves that what runs elsewhere is the same model."};
   app.name("lockstep");

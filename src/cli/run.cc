@@ -14,8 +14,8 @@ namespace {
 struct RunArgs {
   std::string path, prompt, file, ids, system;
   GenerationOptions generation;
-  bool has_prompt = false, has_ids = false, chat = false, raw = false, quiet = false, json = false,
-       print_config = false;
+  bool has_prompt = false, has_ids = false, chat = false, untrusted = false, raw = false,
+       quiet = false, json = false, print_config = false;
   int64_t threads = 0;
 };
 
@@ -52,23 +52,18 @@ Result<std::vector<int32_t>> PromptIds(const RunArgs& args, const TextModel& tex
   if (args.has_ids) return ParseIds(args.ids, "--ids");
   LS_TRY(const std::string prompt, PromptText(args));
   const bool chat = args.chat || !args.system.empty() || (!args.raw && text.chat_template);
-  if (!chat) return EncodeText(text, prompt, true);
+  const Trust trust = args.untrusted ? Trust::kUntrusted : Trust::kTrusted;
+  if (!chat) return EncodeText(text, prompt, true, trust);
   Json messages = Json::array();
   if (!args.system.empty()) messages.push_back({{"role", "system"}, {"content", args.system}});
   messages.push_back({{"role", "user"}, {"content", prompt}});
-  LS_TRY(const std::string rendered, RenderChatMessages(text, messages));
-  return EncodeText(text, rendered, false);
+  return EncodeChat(text, messages, trust);
 }
 
 Json ToJson(const RunArgs& args, const std::vector<int32_t>& prompt, const Answer& answer) {
-  return {{"model", args.path},
-          {"prompt_ids", prompt},
-          {"ids", answer.ids},
-          {"text", answer.text},
-          {"ended_by", answer.ended_by},
-          {"seed", answer.seed},
-          {"prefill_seconds", answer.prefill_seconds},
-          {"decode_seconds", answer.decode_seconds}};
+  Json out = {{"model", args.path}, {"prompt_ids", prompt}};
+  out.update(ToJson(answer));
+  return out;
 }
 
 // The exit code.
@@ -79,12 +74,16 @@ Result<int> Work(const RunArgs& args) {
     PrintJson(parsed.config.ToJson());
     return kExitYes;
   }
-  LS_TRY(const TextModel text, LoadTextModel(model.checkpoint));
+  // Ids need no tokenizer: one that is broken is a note, and the answer is ids.
+  const TextModel text = LoadTextModelOrNote(model.checkpoint);
   if (!text.tokenizer && !parsed.config.stop_strings.empty())
     return UsageError("{}: has no tokenizer, so stop strings cannot be found", args.path);
   LS_TRY(const auto ids, PromptIds(args, text));
-  if (!args.quiet)
-    for (const std::string& warning : parsed.warnings) PrintError("note: " + warning + "\n");
+  if (!args.quiet) {
+    PrintNotes(parsed.warnings);
+    PrintNotes(model.notes);
+    PrintNotes(text.notes);
+  }
 
   CatchInterrupts();
   ThreadPool pool(ThreadCount(args.threads));
@@ -140,6 +139,10 @@ void AddRunVerb(CLI::App& app, Action& action) {
   verb->add_option("--system", args->system, "A system message before it")
       ->excludes(raw)
       ->type_name("TEXT");
+  verb->add_flag(
+      "--untrusted", args->untrusted,
+      "Special tokens written in the prompt are plain text (default, as in transformers: "
+      "they are tokens)");
   args->generation.AddTo(*verb);
   verb->add_flag("--print-generation-config", args->print_config,
                  "Print every value in force, and run nothing");

@@ -30,9 +30,9 @@ void WriteAll(int fd, std::string_view text) {
     if (n <= 0) {
       // Nobody reads any more (SIGPIPE would have ended us), or the disk is full: there is no one
       // to give the rest of the answer to.
-      if (fd == STDOUT_FILENO)
-        WriteAll(STDERR_FILENO,
-                 fmt::format("lockstep: cannot write to stdout: {}\n", std::strerror(errno)));
+      if (fd != STDOUT_FILENO) return;
+      WriteAll(STDERR_FILENO,
+               fmt::format("lockstep: cannot write to stdout: {}\n", std::strerror(errno)));
       _exit(kExitUnusable);
     }
     text.remove_prefix(static_cast<size_t>(n));
@@ -48,8 +48,14 @@ size_t TerminalWidth() {
 }  // namespace
 
 bool StdinIsTerminal() { return isatty(STDIN_FILENO) == 1; }
-bool StdoutIsTerminal() { return isatty(STDOUT_FILENO) == 1; }
 bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
+
+void OpenStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      // The lowest free number is `fd`. Reading alone, so that writing to stdout is an error.
+      static_cast<void>(open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY));
+}
 
 Result<std::string> ReadStdin() {
   std::string text;
@@ -70,7 +76,17 @@ void Print(std::string_view text) { WriteAll(STDOUT_FILENO, text); }
 void PrintJson(const Json& json) {
   Print(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
+void PrintJsonLine(const Json& json) {
+  Print(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+void PrintNotes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) PrintError(fmt::format("note: {}\n", note));
+}
 void PrintError(std::string_view text) { WriteAll(STDERR_FILENO, text); }
+
+Json ErrorToJson(const Error& error) {
+  return {{"error", {{"message", error.message}, {"exit_code", ExitCodeOf(error)}}}};
+}
 
 int Report(const Error& error, bool json) {
   if (IsInterrupted(error)) {
@@ -79,7 +95,7 @@ int Report(const Error& error, bool json) {
   }
   const int code = ExitCodeOf(error);
   PrintError(fmt::format("lockstep: {}\n", error.message));
-  if (json) PrintJson({{"error", {{"message", error.message}, {"exit_code", code}}}});
+  if (json) PrintJson(ErrorToJson(error));
   return code;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -13,16 +14,23 @@
 namespace lockstep {
 
 bool StdinIsTerminal();
-bool StdoutIsTerminal();
 bool StderrIsTerminal();
 
 Result<std::string> ReadStdin();
 
-// Writes and flushes. A closed pipe ends the program silently, as SIGPIPE does.
+// A stream that the shell closed (2>&-) gets a place to write to, so that no file that is opened
+// later takes its number: what is told on stderr is dropped, and writing to stdout fails.
+void OpenStandardStreams();
+
+// Writes and flushes. A closed pipe ends the program silently, as SIGPIPE does; when stdout cannot
+// be written the program ends with kExitUnusable. What stderr does not take is dropped.
 void Print(std::string_view text);
 void PrintJson(const Json& json);
-void PrintError(std::string_view text);  // to stderr, as is
+void PrintJsonLine(const Json& json);                    // on one line
+void PrintError(std::string_view text);                  // to stderr, as is
+void PrintNotes(const std::vector<std::string>& notes);  // to stderr, a line each
 
+Json ErrorToJson(const Error& error);
 // Tells the error on stderr; with `json` also as {"error": ...} on stdout. Returns the exit code.
 int Report(const Error& error, bool json);
 

@@ -10,6 +10,7 @@
 #include "cli/verb.h"
 #include "formats/describe.h"
 #include "subjects/reference_subject.h"
+#include "verify/verify.h"
 
 namespace lockstep {
 namespace {
@@ -18,7 +19,7 @@ struct TraceArgs {
   std::string path, out, dtype = "float32", taps;
   PromptOptions prompts;
   int64_t steps = 20, threads = 0;
-  bool steps_only = false, hidden = false, no_noise = false, json = false;
+  bool steps_only = false, hidden = false, no_noise = false, json = false, quiet = false;
 };
 
 Result<std::vector<TapPlace>> ParseTaps(const std::string& text, int64_t num_layers) {
@@ -30,9 +31,12 @@ Result<std::vector<TapPlace>> ParseTaps(const std::string& text, int64_t num_lay
     begin = end + 1;
     if (name.empty()) continue;
     if (name == "all") {
-      for (const TapInfo& info : kTaps) places.push_back({info.tap, -1});
+      for (const TapInfo& info : kTaps)
+        if (info.tap != Tap::kLogits) places.push_back({info.tap, -1});
       continue;
     }
+    if (name == TapName(Tap::kLogits))
+      return UsageError("--taps: logits are recorded anyway; leave {} out", Quoted(name));
     // "q_rope" is that tap of every layer; "layers.3.q_rope" of one.
     const auto row = std::find_if(kTaps.begin(), kTaps.end(),
                                   [&](const TapInfo& info) { return info.name == name; });
@@ -46,7 +50,8 @@ Result<std::vector<TapPlace>> ParseTaps(const std::string& text, int64_t num_lay
                         num_layers - 1);
     if (!place) {
       std::vector<std::string> known;
-      for (const TapInfo& info : kTaps) known.emplace_back(info.name);
+      for (const TapInfo& info : kTaps)
+        if (info.tap != Tap::kLogits) known.emplace_back(info.name);
       const std::string nearest = NearestName(name, known);
       return UsageError(
           "--taps: {} is no tap{}; known are: all, {} (of one layer: layers.3.q_rope)",
@@ -56,39 +61,6 @@ Result<std::vector<TapPlace>> ParseTaps(const std::string& text, int64_t num_lay
     places.push_back(*place);
   }
   return places;
-}
-
-Result<std::vector<Probe>> MakeProbes(const TraceArgs& args, const ReferenceSubject& subject) {
-  LS_TRY(std::vector<NamedPrompt> prompts, args.prompts.Prompts());
-  if (prompts.empty()) prompts = BuiltInPrompts();
-  const bool asks_text = std::any_of(prompts.begin(), prompts.end(),
-                                     [](const NamedPrompt& p) { return p.ids.empty(); });
-  const Subject::Abilities can = subject.Can();
-  if (asks_text && !can.tokenizes)
-    return UsageError("{}: has no tokenizer; give the prompt as --ids 1,2,3", args.path);
-  const bool chat = args.prompts.Chat().value_or(can.renders_chat);
-  if (asks_text && chat && !can.renders_chat)
-    return UsageError("--chat needs a chat template, and {} has none", args.path);
-  std::vector<Probe> probes;
-  for (const NamedPrompt& prompt : prompts) {
-    Probe probe;
-    probe.name = prompt.name;
-    if (!prompt.ids.empty()) {
-      probe.ids = prompt.ids;
-      probes.push_back(std::move(probe));
-      continue;
-    }
-    probe.text = prompt.text;
-    probe.rendered = prompt.text;
-    if (chat) {
-      LS_TRY(probe.rendered, subject.RenderChat(prompt.text));
-    }
-    LS_TRY(probe.ids, subject.Tokenize({*probe.rendered, chat}));
-    if (probe.ids.empty())
-      return UsageError("prompt {}: no tokens, nothing to run", Quoted(probe.name));
-    probes.push_back(std::move(probe));
-  }
-  return probes;
 }
 
 Result<Trace> Work(const TraceArgs& args) {
@@ -106,9 +78,14 @@ Result<Trace> Work(const TraceArgs& args) {
   const auto precision = args.dtype == "float64" ? ReferenceSubject::Precision::kDouble
                                                  : ReferenceSubject::Precision::kFloat;
   LS_TRY(const auto subject, ReferenceSubject::Open(args.path, pool, precision));
-  LS_TRY(std::vector<Probe> probes, MakeProbes(args, *subject));
+  VerifyOptions options;
+  LS_TRY(options.prompts, args.prompts.Prompts());
+  options.chat = args.prompts.Chat();
+  LS_TRY(ProbePlan plan, PlanProbes(*subject, *subject, options));
+  std::vector<Probe>& probes = plan.probes;
   LS_TRY(const auto taps,
          ParseTaps(args.taps, static_cast<int64_t>(subject->model().spec.layers.size())));
+  if (!args.quiet) PrintNotes(subject->Notes());
   CatchInterrupts();
   ProgressLine line;
   Trace trace;
@@ -198,6 +175,7 @@ void AddTraceVerb(CLI::App& app, Action& action) {
   verb->add_option("--threads", args->threads, "Threads to compute with (0: all cores)")
       ->check(WholeNumber(0, 1024))
       ->type_name("N");
+  verb->add_flag("-q,--quiet", args->quiet, "No notes");
   verb->add_flag("--json", args->json, "A summary as JSON");
   verb->footer(
       "Without -p, --prompts or --ids the five built-in prompts are run. docs/formats/trace.md\n"

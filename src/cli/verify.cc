@@ -1,6 +1,8 @@
 // lockstep verify: is the candidate the same model as the reference?
 #include "verify/verify.h"
 
+#include <algorithm>
+
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -65,23 +67,22 @@ std::string Text(const Verification& v, bool verbose) {
     Table table({"prompt", "tokens", "prompt end |Δ|", "worst |Δ| @step", "noise", "tolerance",
                  "greedy", "max KL", "top-1", "verdict"},
                 {kLeft, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kLeft});
-    bool assumed = false, recorded = false, any = false;
+    bool any = false;
+    std::vector<std::string> sources;
     for (const PromptComparison& prompt : v.prompts) {
       table.Add(Row(prompt));
       if (prompt.tolerance == 0) continue;
       any = true;
-      assumed |= prompt.noise_source == NoiseSource::kAssumed;
-      recorded |= prompt.noise_source == NoiseSource::kRecorded;
+      std::string source(NoiseSourceName(prompt.noise_source));
+      if (std::find(sources.begin(), sources.end(), source) == sources.end())
+        sources.push_back(std::move(source));
     }
     out += "\n" + table.Text();
-    const char* source = assumed    ? "assumed where nobody measured it"
-                         : recorded ? "as recorded"
-                                    : "measured here";
     out += "\n";
     if (any)
       out +=
           fmt::format("noise: max |fp32 - fp64| on the prompt, {}; tolerance: {} x noise + {:g}\n",
-                      source, kNoiseMultiple, kToleranceFloor);
+                      fmt::join(sources, " or "), kNoiseMultiple, kToleranceFloor);
     for (const PromptComparison& prompt : v.prompts) {
       const bool told = prompt.verdict != Verdict::kMatch || prompt.parting;
       if (told) out += fmt::format("{}: {}\n", prompt.name, prompt.sentence);
@@ -124,6 +125,7 @@ int Run(const VerifyArgs& args) {
     case Verdict::kDifferentTokens:
       return kExitNo;
     case Verdict::kSubjectFailed:
+    case Verdict::kNotComparable:
       return kExitUnusable;
   }
   return kExitUnusable;
@@ -159,7 +161,8 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       "each\n"
       "prompt. A recorded trace brings its own prompts. Exit codes: 0 match; 1 differs or "
       "different\n"
-      "tokens; 2 wrong usage; 3 a side is unusable.\n\n"
+      "tokens; 2 wrong usage; 3 a side is unusable, or the two have nothing in common to "
+      "compare.\n\n"
       "Example: lockstep verify smollm2.gguf smollm2-trace.safetensors");
   verb->callback([args, &action] { action = [args] { return Run(*args); }; });
 }

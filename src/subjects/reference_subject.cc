@@ -102,10 +102,12 @@ class ProbeRun {
                                                     : LogitsFor::kNone;
       LS_TRY(const auto logits,
              interpreter_.Append(sequence_, ids.subspan(begin, count), wanted, taps));
+      // Every row, not the last alone: rows of inner positions are compared too.
+      LS_RETURN_IF_ERROR(CheckFinite(logits));
       if (positions != nullptr) positions->Append(logits.data, logits.rows, logits.cols);
       if (last) Keep(logits.row(logits.rows - 1));
     }
-    return CheckFinite("the end of the prompt");
+    return {};
   }
 
   // One more token.
@@ -113,7 +115,7 @@ class ProbeRun {
     if (!progress_(doing_, sequence_.length, Total())) return tl::unexpected(Interrupted());
     LS_TRY(const auto logits, interpreter_.Append(sequence_, std::span(&token, 1)));
     Keep(logits.row(0));
-    return CheckFinite(fmt::format("position {}", sequence_.length - 1));
+    return CheckFinite(logits);
   }
 
   const std::vector<T>& last_row() const { return last_; }
@@ -121,13 +123,19 @@ class ProbeRun {
  private:
   int64_t Total() const { return static_cast<int64_t>(probe_.ids.size()) + probe_.steps; }
   void Keep(std::span<const T> row) { last_.assign(row.begin(), row.end()); }
-  Status CheckFinite(std::string_view where) const {
-    const bool nan = std::any_of(last_.begin(), last_.end(), [](T x) { return std::isnan(x); });
-    if (nan)
-      return InputError(
-          "the logits at {} are not numbers (NaN); `lockstep inspect` finds weights that are "
-          "damaged",
-          where);
+  // Of the rows that the last call gave. An infinite logit would make the noise infinite, and with
+  // it the tolerance.
+  Status CheckFinite(MatrixView<const T> logits) const {
+    for (size_t r = 0; r < logits.rows; ++r) {
+      const std::span<const T> row = logits.row(r);
+      const auto bad =
+          std::find_if_not(row.begin(), row.end(), [](T x) { return std::isfinite(x); });
+      if (bad != row.end())
+        return InputError(
+            "the logit of id {} at position {} is {}, which is no number; `lockstep inspect` finds "
+            "weights that are damaged",
+            bad - row.begin(), sequence_.length - static_cast<int64_t>(logits.rows - r), *bad);
+    }
     return {};
   }
 
@@ -222,7 +230,7 @@ Result<std::unique_ptr<ReferenceSubject>> ReferenceSubject::Open(const std::file
                                                                  ThreadPool& pool,
                                                                  Precision precision) {
   LS_TRY(Model model, LoadModel(path));
-  LS_TRY(TextModel text, LoadTextModel(model.checkpoint));
+  TextModel text = LoadTextModelOrNote(model.checkpoint);
   return std::unique_ptr<ReferenceSubject>(
       new ReferenceSubject(std::move(model), std::move(text), pool, precision));
 }
@@ -237,8 +245,13 @@ Subject::Abilities ReferenceSubject::Can() const {
           .all_positions = true,
           .tokenizes = text_.tokenizer.has_value(),
           .renders_chat = text_.tokenizer.has_value() && text_.chat_template.has_value(),
-          .measures_noise = true,
-          .taps = true};
+          .measures_noise = true};
+}
+
+std::vector<std::string> ReferenceSubject::Notes() const {
+  std::vector<std::string> notes = model_.notes;
+  notes.insert(notes.end(), text_.notes.begin(), text_.notes.end());
+  return notes;
 }
 
 Result<std::string> ReferenceSubject::RenderChat(std::string_view user_message) const {
@@ -247,10 +260,6 @@ Result<std::string> ReferenceSubject::RenderChat(std::string_view user_message) 
 
 Result<std::vector<int32_t>> ReferenceSubject::Tokenize(const Rendered& text) const {
   return EncodeText(text_, text.text, !text.is_chat);
-}
-
-Result<std::string> ReferenceSubject::Detokenize(const std::vector<int32_t>& ids) const {
-  return DecodeIds(text_, ids);
 }
 
 Result<PromptTrace> ReferenceSubject::Run(const Probe& probe, const Progress& progress) {

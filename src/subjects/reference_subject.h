@@ -31,9 +31,9 @@ class ReferenceSubject : public Subject {
   std::string Name() const override;
   Abilities Can() const override;
   int64_t vocab_size() const override { return model_.spec.embedding.vocab_size; }
+  std::vector<std::string> Notes() const override;
   Result<std::string> RenderChat(std::string_view user_message) const override;
   Result<std::vector<int32_t>> Tokenize(const Rendered& text) const override;
-  Result<std::string> Detokenize(const std::vector<int32_t>& ids) const override;
   Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override;
 
   const Model& model() const { return model_; }

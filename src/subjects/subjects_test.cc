@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <filesystem>
 
+#include "formats/safetensors.h"
 #include "subjects/open_subject.h"
 #include "subjects/reference_decoder.h"
 #include "subjects/reference_subject.h"
@@ -17,6 +20,24 @@ const Progress kGoOn = [](std::string_view, int64_t, int64_t) { return true; };
 
 fs::path Golden(const std::string& name) {
   return fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/models" / name;
+}
+
+// Multiplies the final norm of a copy of a checkpoint so far that fp32 logits are infinite.
+void LoudEmbedding(const fs::path& folder) {
+  const fs::path path = folder / "model.safetensors";
+  const auto file = OpenSafetensors(path);
+  ASSERT_TRUE(file) << file.error().message;
+  std::vector<std::vector<float>> values;
+  std::vector<TensorToWrite> tensors;
+  for (const TensorInfo& tensor : file->tensors) {
+    auto& floats = values.emplace_back(static_cast<size_t>(tensor.elements()));
+    tensor.type->dequantize(tensor.data.data(), tensor.elements(), floats.data());
+    if (tensor.name == "model.norm.weight")
+      for (float& x : floats) x = 3e38f;
+    tensors.push_back(
+        {tensor.name, FindTensorType("F32"), tensor.shape, std::as_bytes(std::span(floats))});
+  }
+  ASSERT_TRUE(WriteSafetensors(path, tensors, file->metadata));
 }
 
 TEST(OpenSubject, ChoosesByContent) {
@@ -46,7 +67,9 @@ TEST(Verify, AModelMatchesWhatTransformersRecordedOfIt) {
       const std::vector<Probe> probes = (*trace)->RecordedProbes();
       ASSERT_EQ(v->prompts.size(), probes.size());
       for (size_t i = 0; i < probes.size(); ++i) {
-        EXPECT_EQ(v->prompts[i].noise_source, NoiseSource::kMeasured);
+        // A reference that recorded its noise is asked, and not the candidate.
+        EXPECT_EQ(v->prompts[i].noise_source,
+                  swapped ? NoiseSource::kRecorded : NoiseSource::kMeasured);
         EXPECT_EQ(v->prompts[i].greedy_compared, probes[i].steps);
         EXPECT_TRUE(v->prompts[i].positions_max_abs);
       }
@@ -60,6 +83,38 @@ TEST(Verify, AnotherModelsRecordingDiffers) {
   const auto trace = OpenSubject(Golden("qwen3") / "golden.safetensors", pool);
   ASSERT_TRUE(model && trace);
   EXPECT_EQ(Verify(**model, **trace, {}, kGoOn)->verdict, Verdict::kDiffers);
+}
+
+TEST(Verify, PromptsThatARecordingDoesNotHaveAreRefused) {
+  ThreadPool pool(1);
+  const auto model = OpenSubject(Golden("qwen2"), pool);
+  const auto trace = OpenSubject(Golden("qwen2") / "golden.safetensors", pool);
+  ASSERT_TRUE(model && trace);
+  VerifyOptions options;
+  options.prompts.push_back({"p", "", {1, 2, 3}});
+  for (const bool swapped : {false, true}) {
+    const auto v = Verify(swapped ? **trace : **model, swapped ? **model : **trace, options, kGoOn);
+    ASSERT_FALSE(v);
+    EXPECT_EQ(v.error().code, ErrorCode::kUsage);
+    EXPECT_NE(v.error().message.find("golden.safetensors"), std::string::npos);
+  }
+}
+
+// Infinite noise would make an infinite tolerance, and everything would match.
+TEST(Verify, AModelWhoseLogitsOverflowFailsInsteadOfMatching) {
+  ThreadPool pool(1);
+  const fs::path folder = fs::temp_directory_path() / fmt::format("lockstep-overflow-{}", getpid());
+  fs::copy(Golden("qwen2"), folder);
+  LoudEmbedding(folder);
+  const auto loud = OpenSubject(folder, pool), quiet = OpenSubject(Golden("qwen2"), pool);
+  ASSERT_TRUE(loud && quiet) << loud.error().message;
+  for (const bool swapped : {false, true}) {
+    const auto v = Verify(swapped ? **quiet : **loud, swapped ? **loud : **quiet, {}, kGoOn);
+    ASSERT_TRUE(v) << v.error().message;
+    EXPECT_EQ(v->verdict, Verdict::kSubjectFailed) << v->sentence;
+    EXPECT_NE(v->sentence.find("no number"), std::string::npos) << v->sentence;
+  }
+  fs::remove_all(folder);
 }
 
 TEST(Verify, ModelsWithoutATokenizerRunIds) {

@@ -14,6 +14,13 @@ Subject::Abilities TraceSubject::Can() const {
                                        [](const PromptTrace& p) { return p.logits.has_value(); })};
 }
 
+int64_t TraceSubject::vocab_size() const {
+  // Those that have logits have as many columns; ReadTrace sees to it.
+  for (const PromptTrace& prompt : trace_.prompts)
+    if (const int64_t columns = prompt.vocab_size(); columns > 0) return columns;
+  return 0;
+}
+
 std::vector<Probe> TraceSubject::RecordedProbes() const {
   std::vector<Probe> probes;
   for (const PromptTrace& prompt : trace_.prompts)

@@ -15,7 +15,7 @@ class TraceSubject : public Subject {
 
   std::string Name() const override { return trace_.source + " (recorded)"; }
   Abilities Can() const override;
-  int64_t vocab_size() const override { return trace_.prompts.front().vocab_size(); }
+  int64_t vocab_size() const override;
   std::vector<Probe> RecordedProbes() const override;
   // Finds the prompt by its ids.
   Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override;
