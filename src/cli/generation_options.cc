@@ -30,6 +30,22 @@ Result<std::pair<std::string, Json>> ParseBias(const std::string& text) {
   return UsageError("--logit-bias: expected ID=NUMBER or ID=-inf, found {}", Quoted(text));
 }
 
+// Of a text that a validator has accepted.
+template <typename T>
+T NumberOf(const std::string& text) {
+  T value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+Result<ParsedGenerationConfig> ParseAndCheck(const Json& json, const Model& model,
+                                             std::string_view place) {
+  LS_TRY(ParsedGenerationConfig parsed, ParseGenerationConfig(json, place));
+  LS_RETURN_IF_ERROR(
+      ValidateGenerationConfig(parsed.config, place, model.spec.embedding.vocab_size));
+  return parsed;
+}
+
 uint64_t RandomSeed() {
   std::random_device device;
   // Short enough to be typed again.
@@ -39,37 +55,51 @@ uint64_t RandomSeed() {
 }  // namespace
 
 void GenerationOptions::AddTo(CLI::App& verb) {
-  const auto add = [&](const char* name, const char* key, CLI::Validator check,
+  const auto add = [&](const char* name, const char* key, CLI::Validator check, bool whole,
                        const char* description) {
+    // "-n,--max-new-tokens" -> "--max-new-tokens"
+    const std::string_view names = name;
+    const size_t dashes = names.find("--");
+    const std::string flag(names.substr(dashes, names.find(',', dashes) - dashes));
     verb.add_option_function<std::string>(
             name,
-            [this, key = std::string(key)](const std::string& value) {
-              overrides_.emplace_back(key, value);
+            [this, flag, key = std::string(key), whole](const std::string& text) {
+              overrides_.push_back(
+                  {flag + " " + text, key,
+                   whole ? Json(NumberOf<int64_t>(text)) : Json(NumberOf<double>(text))});
             },
             description)
         ->check(std::move(check))
         ->group("Choosing tokens (over generation_config.json)")
         ->type_name("N");
   };
-  add("-n,--max-new-tokens", "max_new_tokens", WholeNumber(0, kMany),
-      "End after so many tokens (default 512)");
-  add("--min-new-tokens", "min_new_tokens", WholeNumber(0, kMany), "Do not end before so many");
-  add("--temperature,-t", "temperature", RealNumber(0, kMost),
-      "Sample; logits are divided by it (0: greedy)");
-  add("--top-k", "top_k", WholeNumber(0, kMany), "Sample among the k best (0: all)");
-  add("--top-p", "top_p", RealNumber(0, 1), "Sample among the best that hold this probability");
-  add("--min-p", "min_p", RealNumber(0, 1), "Sample among those above this share of the best");
-  add("--typical-p", "typical_p", RealNumber(1e-9, 1), "Sample among the most typical");
-  add("--repetition-penalty", "repetition_penalty", RealNumber(1e-9, kMost),
-      "Divide (multiply, if negative) logits of tokens seen, the prompt's too");
-  add("--presence-penalty", "presence_penalty", RealNumber(-kMost, kMost),
-      "Subtract from logits of tokens in the answer");
-  add("--frequency-penalty", "frequency_penalty", RealNumber(-kMost, kMost),
-      "Subtract for each time a token is in the answer");
-  add("--no-repeat-ngram", "no_repeat_ngram_size", WholeNumber(0, kMany),
-      "Never repeat so many tokens in a row");
-  add("--seed", "seed", WholeNumber(0, std::numeric_limits<int64_t>::max()),
-      "The same seed gives the same text");
+  const auto add_whole = [&](const char* name, const char* key, int64_t lowest, int64_t highest,
+                             const char* description) {
+    add(name, key, WholeNumber(lowest, highest), true, description);
+  };
+  const auto add_real = [&](const char* name, const char* key, double lowest, double highest,
+                            const char* description) {
+    add(name, key, RealNumber(lowest, highest), false, description);
+  };
+  add_whole("-n,--max-new-tokens", "max_new_tokens", 0, kMany,
+            "End after so many tokens (default 512)");
+  add_whole("--min-new-tokens", "min_new_tokens", 0, kMany, "Do not end before so many");
+  add_real("--temperature,-t", "temperature", 0, kMost,
+           "Sample; logits are divided by it (0: greedy)");
+  add_whole("--top-k", "top_k", 0, kMany, "Sample among the k best (0: all)");
+  add_real("--top-p", "top_p", 0, 1, "Sample among the best that hold this probability");
+  add_real("--min-p", "min_p", 0, 1, "Sample among those above this share of the best");
+  add_real("--typical-p", "typical_p", 1e-9, 1, "Sample among the most typical");
+  add_real("--repetition-penalty", "repetition_penalty", 1e-9, kMost,
+           "Divide (multiply, if negative) logits of tokens seen, the prompt's too");
+  add_real("--presence-penalty", "presence_penalty", -kMost, kMost,
+           "Subtract from logits of tokens in the answer");
+  add_real("--frequency-penalty", "frequency_penalty", -kMost, kMost,
+           "Subtract for each time a token is in the answer");
+  add_whole("--no-repeat-ngram", "no_repeat_ngram_size", 0, kMany,
+            "Never repeat so many tokens in a row");
+  add_whole("--seed", "seed", 0, std::numeric_limits<int64_t>::max(),
+            "The same seed gives the same text");
   const char* group = "Choosing tokens (over generation_config.json)";
   verb.add_option("--logit-bias", biases_,
                   "Add to a token's logit, ID=NUMBER or ID=-inf; repeatable")
@@ -92,6 +122,27 @@ void GenerationOptions::AddTo(CLI::App& verb) {
       ->group(group);
 }
 
+std::optional<Error> GenerationOptions::FlagAtFault(const Model& model) const {
+  const auto fault = [&](const std::string& flag, const Json& json) -> std::optional<Error> {
+    const auto parsed = ParseAndCheck(json, model, flag);
+    if (parsed) return std::nullopt;
+    return Error{ErrorCode::kUsage, parsed.error().message};
+  };
+  for (const auto& [flag, key, value] : overrides_)
+    if (key != "temperature" || value != 0) {  // 0 stands for greedy
+      Json json = {{"do_sample", true}};
+      json[key] = value;
+      if (auto error = fault(flag, json)) return error;
+    }
+  for (const std::string& text : biases_)
+    if (const auto bias = ParseBias(text)) {
+      Json json = Json::object();
+      json["logit_bias"][bias->first] = bias->second;
+      if (auto error = fault("--logit-bias " + text, json)) return error;
+    }
+  return std::nullopt;
+}
+
 Result<ParsedGenerationConfig> GenerationOptions::InForce(const Model& model) const {
   Json json = Json::object();
   const Json& file = model.checkpoint.generation_config;
@@ -106,8 +157,8 @@ Result<ParsedGenerationConfig> GenerationOptions::InForce(const Model& model) co
     if (!model.spec.tokens.eos.empty()) json["eos_token_id"] = model.spec.tokens.eos;
   }
   bool samples = sample_;
-  for (const auto& [key, text] : overrides_) {
-    LS_TRY(json[key], ParseJson(text, key));
+  for (const auto& [flag, key, value] : overrides_) {
+    json[key] = value;
     if (key == "temperature" && json[key] == 0) {
       json.erase("temperature");
       json["do_sample"] = false;
@@ -131,10 +182,12 @@ Result<ParsedGenerationConfig> GenerationOptions::InForce(const Model& model) co
   }
   if (!json.contains("max_new_tokens") && !json.contains("max_length"))
     json["max_new_tokens"] = kDefaultMaxNewTokens;
-  LS_TRY(ParsedGenerationConfig parsed, ParseGenerationConfig(json, "generation_config"));
-  LS_RETURN_IF_ERROR(ValidateGenerationConfig(parsed.config, "generation_config",
-                                              model.spec.embedding.vocab_size));
-  if (parsed.config.do_sample && !parsed.config.seed) parsed.config.seed = RandomSeed();
+  Result<ParsedGenerationConfig> parsed = ParseAndCheck(json, model, "generation_config");
+  if (!parsed) {
+    if (auto fault = FlagAtFault(model)) return tl::unexpected(*std::move(fault));
+    return parsed;
+  }
+  if (parsed->config.do_sample && !parsed->config.seed) parsed->config.seed = RandomSeed();
   return parsed;
 }
 
