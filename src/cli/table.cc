@@ -58,10 +58,10 @@ std::string WithCommas(int64_t n) {
 }
 
 std::string HumanBytes(double bytes) {
-  static constexpr std::array kUnits = {"B", "kB", "MB", "GB", "TB"};
+  static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
-  while (bytes >= 1000 && unit + 1 < kUnits.size()) {
-    bytes /= 1000;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
     ++unit;
   }
   if (unit == 0) return fmt::format("{:.0f} B", bytes);
