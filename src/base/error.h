@@ -16,6 +16,7 @@ enum class ErrorCode {
   kInput,        // a file or a model is corrupt, unreadable or contradicts itself
   kUsage,        // the user asked for something that makes no sense (a flag, a prompt, a length)
   kUnsupported,  // well-formed, but outside what Lockstep knows; the message names what it knows
+  kInterrupted,  // the user stopped it (Ctrl-C)
 };
 
 struct Error {
