@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
 
@@ -19,13 +20,21 @@ enum class ErrorCode {
   kInterrupted,  // the user stopped it (Ctrl-C)
 };
 
+// No sentence is longer. What a file says enters messages, and a file can say anything.
+inline constexpr size_t kMaxMessage = 1000;
+
 struct Error {
   ErrorCode code = ErrorCode::kInput;
-  std::string message;  // a sentence; the place first: `model.safetensors: tensor "x" ends at ...`
+  // A sentence; the place first: `model.safetensors: tensor "x" ends at ...`. One printable line of
+  // at most kMaxMessage bytes (and "..." where it was cut).
+  std::string message;
 
   // The same error seen from one step further out: `place: message`.
-  Error In(std::string_view place) && { return {code, fmt::format("{}: {}", place, message)}; }
+  Error In(std::string_view place) &&;
 };
+
+// An error whose message is `text`, made printable and cut to kMaxMessage.
+tl::unexpected<Error> MakeError(ErrorCode code, std::string_view text);
 
 template <typename T>
 using Result = tl::expected<T, Error>;
@@ -33,7 +42,7 @@ using Status = tl::expected<void, Error>;
 
 template <typename... Args>
 tl::unexpected<Error> Fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
-  return tl::unexpected(Error{code, fmt::format(format, std::forward<Args>(args)...)});
+  return MakeError(code, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 tl::unexpected<Error> InputError(fmt::format_string<Args...> format, Args&&... args) {

@@ -82,36 +82,6 @@ std::string DescribeContent(std::span<const std::byte> bytes) {
   return fmt::format("bytes that begin {}", hex);
 }
 
-std::string Quoted(std::string_view name) {
-  constexpr size_t kLimit = 96;
-  const bool cut = name.size() > kLimit;
-  std::string_view rest = name.substr(0, kLimit);
-  if (cut) {  // never in the middle of a code point
-    if (const auto fault = FindUtf8Fault(rest); fault && !fault->error_length)
-      rest = rest.substr(0, fault->valid_up_to);
-  }
-  std::string out = "\"";
-  while (!rest.empty()) {
-    const auto fault = FindUtf8Fault(rest);
-    const size_t valid = fault ? fault->valid_up_to : rest.size();
-    for (const char c : rest.substr(0, valid)) {
-      const auto u = static_cast<unsigned char>(c);
-      if (u < 0x20 || u == 0x7f)
-        out += fmt::format("\\x{:02x}", u);
-      else
-        out += c;
-    }
-    rest.remove_prefix(valid);
-    if (!rest.empty()) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(rest.front()));
-      rest.remove_prefix(1);
-    }
-  }
-  out += '"';
-  if (cut) out += fmt::format("... ({} bytes)", name.size());
-  return out;
-}
-
 std::string ShapeText(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

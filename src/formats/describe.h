@@ -1,5 +1,5 @@
-// Words for error messages: what a file looks like when it is not what was expected, and names and
-// shapes from hostile files made printable.
+// Words for error messages: what a file looks like when it is not what was expected, and shapes.
+// Names from files are quoted by base/quoted.h.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "base/quoted.h"  // what describes a file quotes its names
 
 namespace lockstep {
 
@@ -17,10 +19,6 @@ std::string DescribeContent(std::span<const std::byte> bytes);
 // True when the file opens like a safetensors file: eight bytes of length, then '{'.
 bool LooksLikeSafetensors(std::span<const std::byte> bytes);
 bool LooksLikeGguf(std::span<const std::byte> bytes);
-
-// A name in quotes, on one line, of bounded length: control characters and bytes that are not UTF-8
-// are escaped, and what follows the first 96 bytes is left out.
-std::string Quoted(std::string_view name);
 
 std::string ShapeText(std::span<const int64_t> shape);  // "[2, 3]"
 

@@ -80,7 +80,7 @@ Result<uint64_t> ReadAlignment(const GgufMetadata& metadata, std::string_view pl
   const auto alignment = value->AsInt();
   if (!alignment || *alignment <= 0 || !std::has_single_bit(static_cast<uint64_t>(*alignment)))
     return InputError("{}: general.alignment is {}, expected a power of two", place,
-                      value->ToJson().dump());
+                      OneLine(value->ToJson().dump(), 80));
   return static_cast<uint64_t>(*alignment);
 }
 
