@@ -20,6 +20,7 @@ inline Result<Built> BuildFrom(const Json& json) {
   const HfArchitecture* row = FindHfArchitecture(json.value("model_type", ""));
   if (row == nullptr) return InputError("no such model_type");
   HfConfig config(json, "config.json");
+  LS_RETURN_IF_ERROR(RefuseQuantized(config));
   LS_TRY(ModelSpec spec, row->build(config));
   return Built{std::move(spec), config.UnreadKeys()};
 }

@@ -1,23 +1,24 @@
 #include "arch/gguf_config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <type_traits>
 #include <utility>
 
 #include "arch/hf_config.h"
+#include "base/quoted.h"
 
 namespace lockstep {
 namespace {
 
-// The value as a message shows it. Bytes that are not UTF-8 must not throw.
+// The value as a message shows it.
 std::string Show(const GgufValue& value) {
-  return value.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace);
+  return OneLine(value.ToJson().dump(-1, ' ', false, Json::error_handler_t::replace), 80);
 }
 
-std::string Quoted(std::string_view architecture, std::string_view key) {
-  return fmt::format("\"{}.{}\"", architecture, key);
+std::string QuotedKey(std::string_view architecture, std::string_view key) {
+  return Quoted(fmt::format("{}.{}", architecture, key));
 }
 
 // GGUF writers store floats as float32, so that an eps of 1e-05 comes back as 9.99999974738e-06.
@@ -26,7 +27,10 @@ std::string Quoted(std::string_view architecture, std::string_view key) {
 double Unrounded(const GgufValue& value, double stored) {
   if (value.type != GgufType::kF32 && value.element_type != GgufType::kF32) return stored;
   const auto narrow = static_cast<float>(stored);
-  return std::strtod(fmt::format("{}", narrow).c_str(), nullptr);
+  const std::string shortest = fmt::format("{}", narrow);
+  double decimal = stored;
+  std::from_chars(shortest.data(), shortest.data() + shortest.size(), decimal);
+  return decimal;
 }
 
 template <typename T>
@@ -97,10 +101,10 @@ const GgufValue* GgufConfig::FindRaw(std::string_view key) {
 tl::unexpected<Error> GgufConfig::Bad(std::string_view key, std::string_view expected) const {
   const GgufValue* value = checkpoint_.gguf.Find(fmt::format("{}.{}", architecture_, key));
   if (value == nullptr) {
-    return InputError("{}: key {} is missing, expected {}", place(), Quoted(architecture_, key),
+    return InputError("{}: key {} is missing, expected {}", place(), QuotedKey(architecture_, key),
                       expected);
   }
-  return InputError("{}: key {} is {}, expected {}", place(), Quoted(architecture_, key),
+  return InputError("{}: key {} is {}, expected {}", place(), QuotedKey(architecture_, key),
                     Show(*value), expected);
 }
 
@@ -184,11 +188,14 @@ Result<std::optional<std::vector<double>>> GgufConfig::FindTensor(std::string_vi
   const TensorInfo* tensor = checkpoint_.Find(name);
   if (tensor == nullptr) return std::optional<std::vector<double>>{};
   tensors_read_.emplace(name);
+  if (!tensor->type->weights)
+    return InputError("{}: tensor \"{}\" is stored as {} ({}), expected numbers with a fraction",
+                      place(), name, tensor->type->name, tensor->type->description);
   if (tensor->elements() != size) {
     return InputError("{}: tensor \"{}\" has {} elements, expected {}", place(), name,
                       tensor->elements(), size);
   }
-  if (tensor->type == nullptr || size % tensor->type->block_elements != 0)
+  if (size % tensor->type->block_elements != 0)
     return InputError("{}: tensor \"{}\" has a type without whole blocks", place(), name);
   std::vector<float> narrow(static_cast<size_t>(size));
   tensor->type->dequantize(tensor->data.data(), size, narrow.data());

@@ -5,6 +5,7 @@
 
 #include "arch/gguf_config.h"
 #include "arch/hf_config.h"
+#include "base/quoted.h"
 
 namespace lockstep {
 namespace {
@@ -100,8 +101,8 @@ Result<std::optional<RopeScaling>> ReadScaling(GgufConfig& config, const GgufRop
     if (keys.type != "none" && keys.factor != 1) by_key = LinearScaling{keys.factor};
   } else {
     return UnsupportedError(
-        "{}: key \"{}.rope.scaling.type\" is \"{}\", expected none, linear, yarn or longrope",
-        config.place(), config.architecture(), keys.type);
+        "{}: key \"{}.rope.scaling.type\" is {}, expected none, linear, yarn or longrope",
+        config.place(), config.architecture(), Quoted(keys.type));
   }
 
   // GGUF states longrope and llama3 by these tensors, with or without a type beside them.

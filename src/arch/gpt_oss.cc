@@ -18,25 +18,7 @@ YarnScaling DefaultYarn() {
           .original_max_position_embeddings = 4096};
 }
 
-// The released checkpoints keep the experts as MXFP4 in two U8 tensors, codes and scales.
-Status CheckQuantization(HfConfig& config) {
-  const Json* quantization = config.FindRaw("quantization_config");
-  if (quantization == nullptr) return {};
-  const auto method =
-      quantization->is_object() ? quantization->find("quant_method") : quantization->end();
-  if (quantization->is_object() && method != quantization->end() && *method == "mxfp4") {
-    return UnsupportedError(
-        "{}: \"quantization_config\" says mxfp4: the experts are pairs of tensors "
-        "(gate_up_proj_blocks and gate_up_proj_scales), expected gate_up_proj in F32, F16 or BF16 "
-        "(use a dequantized checkpoint, or a GGUF, whose MXFP4 is one tensor)",
-        config.place());
-  }
-  return UnsupportedError("{}: \"quantization_config\" is not known for gpt_oss, expected none",
-                          config.place());
-}
-
 Result<ModelSpec> BuildHf(HfConfig& config) {
-  LS_RETURN_IF_ERROR(CheckQuantization(config));
   LS_TRY(
       ModelSpec spec,
       ParseHfDecoder(

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "base/quoted.h"
+
 namespace lockstep {
 namespace {
 
@@ -94,12 +96,7 @@ constexpr std::string_view kHarmlessKeys[] = {
 };
 
 std::string Shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  constexpr size_t kLongest = 80;
-  if (text.size() <= kLongest) return text;
-  size_t end = kLongest;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // whole letters
-  return text.substr(0, end) + "...";
+  return OneLine(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80);
 }
 
 template <typename T>
@@ -251,6 +248,30 @@ std::vector<std::string> HfConfig::UnreadKeys() const {
   return unread;
 }
 
+Status RefuseQuantized(HfConfig& config) {
+  const auto refuse = [](HfConfig& in, std::string_view key) -> Status {
+    const Json* quantization = in.FindRaw(key);
+    if (quantization == nullptr) return {};
+    std::string method = "no quant_method";
+    if (quantization->is_object())
+      if (const auto found = quantization->find("quant_method");
+          found != quantization->end() && found->is_string())
+        method = "quant_method " + Quoted(found->get<std::string>());
+    return UnsupportedError(
+        "{}: \"{}\" states {}: the weights are codes and scales of another tool, expected F32, F16 "
+        "or BF16 (use a dequantized checkpoint, or a GGUF of the model)",
+        in.place(), key, method);
+  };
+  for (const std::string_view key : {"quantization_config", "compression_config"}) {
+    LS_RETURN_IF_ERROR(refuse(config, key));
+    const Json* text = config.FindRaw("text_config");
+    if (text == nullptr || !text->is_object()) continue;
+    LS_TRY(HfConfig * inner, config.RequireObject("text_config"));
+    LS_RETURN_IF_ERROR(refuse(*inner, key));
+  }
+  return {};
+}
+
 Result<Activation> ParseActivation(HfConfig& config, std::string_view key,
                                    std::string_view otherwise) {
   // transformers' activations.py: several names are one formula up to rounding.
@@ -278,7 +299,7 @@ Result<Activation> ParseActivation(HfConfig& config, std::string_view key,
     if (row.word == word) return row.activation;
     known.push_back(row.word);
   }
-  return UnsupportedError("{}: \"{}\" is \"{}\", expected one of {}", config.place(), key, word,
+  return UnsupportedError("{}: \"{}\" is {}, expected one of {}", config.place(), key, Quoted(word),
                           fmt::join(known, ", "));
 }
 
@@ -293,8 +314,8 @@ Result<std::optional<std::vector<std::string>>> FindLayerTypes(
     // transformers' _LEGACY_LAYER_TYPE_REMAP
     if ((*types)[i] == "attention") (*types)[i] = "full_attention";
     if (std::find(allowed.begin(), allowed.end(), (*types)[i]) == allowed.end())
-      return InputError("{}: \"layer_types\"[{}] is \"{}\", expected one of {}", config.place(), i,
-                        (*types)[i], fmt::join(allowed, ", "));
+      return InputError("{}: \"layer_types\"[{}] is {}, expected one of {}", config.place(), i,
+                        Quoted((*types)[i]), fmt::join(allowed, ", "));
   }
   return types;
 }

@@ -68,6 +68,11 @@ inline constexpr int64_t kMaxSize = int64_t{1} << 24;    // of one dimension of 
 inline constexpr int64_t kMaxLength = int64_t{1} << 31;  // of a context or a window
 inline constexpr int64_t kMaxConfigLayers = 4096;
 
+// Refuses a checkpoint whose config.json has a quantization_config: its tensors hold codes and
+// scales of another tool (GPTQ, AWQ, FP8, bitsandbytes, MXFP4, ...), which are no weights by
+// themselves and which no family reads. For every family alike, before it reads anything.
+Status RefuseQuantized(HfConfig& config);
+
 // --- Readings that many families share ---
 
 // hidden_act words of transformers ("silu", "gelu_new", "gelu_pytorch_tanh", "relu2", ...).

@@ -157,5 +157,39 @@ TEST(Rope, AnEmptyRopeScalingCountsAsNone) {
   EXPECT_EQ(RopeOf(SpecOf(Llama("rope_scaling", "{}"))).scaling, std::nullopt);
 }
 
+// One rule for all families: none reads codes and scales of another tool.
+TEST(HfConfig, AQuantizedCheckpointIsRefusedWhateverItsFamily) {
+  int families = 0;
+  for (const auto& model : GoldenModels()) {
+    auto json = ParseJson(ReadTextFile(model / "config.json").value(), "config.json");
+    ASSERT_TRUE(json);
+    ASSERT_TRUE(BuildFrom(*json)) << model;
+    for (const char* method : {"fp8", "gptq", "awq", "bitsandbytes", "mxfp4"}) {
+      (*json)["quantization_config"] = {{"quant_method", method}};
+      const auto built = BuildFrom(*json);
+      ASSERT_FALSE(built) << model;
+      EXPECT_EQ(built.error().code, ErrorCode::kUnsupported);
+      EXPECT_NE(built.error().message.find(fmt::format("quant_method \"{}\"", method)),
+                std::string::npos)
+          << built.error().message;
+      EXPECT_NE(built.error().message.find("GGUF"), std::string::npos);
+    }
+    (*json)["quantization_config"] = nullptr;
+    EXPECT_TRUE(BuildFrom(*json)) << model;
+    ++families;
+  }
+  EXPECT_GT(families, 20);
+}
+
+TEST(HfConfig, AQuantizationOfTheTextModelAloneIsRefusedToo) {
+  Json json = {{"model_type", "llama"}, {"text_config", {{"quantization_config", Json::object()}}}};
+  const auto built = BuildFrom(json);
+  ASSERT_FALSE(built);
+  EXPECT_NE(
+      built.error().message.find("text_config: \"quantization_config\" states no quant_method"),
+      std::string::npos)
+      << built.error().message;
+}
+
 }  // namespace
 }  // namespace lockstep

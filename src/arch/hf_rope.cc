@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "arch/hf_config.h"
+#include "base/quoted.h"
 
 namespace lockstep {
 namespace {
@@ -84,8 +85,8 @@ Status CheckKeys(const RopeSource& source, std::span<const std::string_view> ext
     if (std::any_of(std::begin(kLayerTypes), std::end(kLayerTypes), is_key))
       return UnsupportedError("{}: has \"{}\", expected one RoPE for all layers of this model",
                               source.place, key);
-    return UnsupportedError("{}: \"{}\" is not a key of RoPE, expected one of {}", source.place,
-                            key, fmt::join(kKnownKeys, ", "));
+    return UnsupportedError("{}: {} is not a key of RoPE, expected one of {}", source.place,
+                            Quoted(key), fmt::join(kKnownKeys, ", "));
   }
   return {};
 }
@@ -134,9 +135,9 @@ class ScalingParser {
     // "su" is the name longrope had in the first Phi-3 files.
     if (type == "longrope" || type == "su") return LongRope();
     return UnsupportedError(
-        "{}: the rope_type is \"{}\", expected one of default, linear, dynamic, llama3, yarn, "
+        "{}: the rope_type is {}, expected one of default, linear, dynamic, llama3, yarn, "
         "longrope",
-        source_.place, type);
+        source_.place, Quoted(type));
   }
 
  private:
@@ -277,7 +278,7 @@ Result<RopeSpec> ParseRope(HfConfig& config, const RopeQuery& query) {
       return UnsupportedError(
           "{}: partial_rotary_factor is {} with rope_type {}, expected 1: this architecture turns "
           "whole heads",
-          config.place(), partial, type);
+          config.place(), partial, Quoted(type));
     partial = 1;
   }
   // int() of Python: towards zero.

@@ -208,12 +208,6 @@ TEST(GptOss, YarnIsNotTruncatedAndIsTheDefault) {
   EXPECT_FALSE(std::get<YarnScaling>(*rope.scaling).truncate);
 }
 
-TEST(GptOss, Mxfp4PairsAreRefusedByName) {
-  Json json = Config("gpt-oss");
-  json["quantization_config"] = {{"quant_method", "mxfp4"}};
-  EXPECT_NE(Refusal(json).find("gate_up_proj_blocks"), std::string::npos) << Refusal(json);
-}
-
 TEST(PhiMoe, HasLayerNormsBiasesAndASparseMixer) {
   const ModelSpec spec = Spec(Config("phimoe"));
   EXPECT_EQ(spec.final_norm.kind, NormKind::kLayer);

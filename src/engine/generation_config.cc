@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
+
+#include "base/quoted.h"
 
 namespace lockstep {
 namespace {
@@ -52,7 +55,7 @@ class Reader {
   template <typename... Args>
   tl::unexpected<Error> Fail(std::string_view key, std::string_view wanted, const Json& found) {
     return InputError("{}: \"{}\" should be {} but is {}", place_, key, wanted,
-                      found.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80));
+                      OneLine(found.dump(-1, ' ', false, Json::error_handler_t::replace), 80));
   }
 
   Status Read(std::string_view key, bool& out) {
@@ -119,9 +122,9 @@ class Reader {
                          std::find(kInert.begin(), kInert.end(), key) != kInert.end();
       if (!known && !IsOff(key, value))
         warnings.push_back(
-            fmt::format("{}: \"{}\" is not known here and has no effect; results may differ from "
+            fmt::format("{}: {} is not known here and has no effect; results may differ from "
                         "transformers",
-                        place_, key));
+                        place_, Quoted(key)));
     }
     return warnings;
   }
@@ -147,11 +150,12 @@ Status ReadBiases(Reader& reader, GenerationConfig& config) {
   if (const Json* map = reader.Find("logit_bias")) {
     if (!map->is_object()) return reader.Fail("logit_bias", "an object from id to bias", *map);
     for (const auto& [key, value] : map->items()) {
-      const bool digits = !key.empty() && key.size() < 10 &&
-                          key.find_first_not_of("0123456789") == std::string::npos;
-      if (!digits) return reader.Fail("logit_bias", "an object from id to bias", *map);
+      int32_t id = 0;
+      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+      if (key.empty() || key[0] == '-' || end != key.data() + key.size() || error != std::errc())
+        return reader.Fail("logit_bias", "an object from id to bias", *map);
       LS_TRY(const double bias, reader.Bias("logit_bias", value));
-      config.logit_bias.emplace_back(std::stoi(key), bias);
+      config.logit_bias.emplace_back(id, bias);
     }
   }
   if (const Json* list = reader.Find("bad_words_ids")) {

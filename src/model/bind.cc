@@ -4,7 +4,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "base/nearest.h"
+#include "base/quoted.h"
 #include "model/weights.h"
 
 namespace lockstep {
@@ -34,6 +34,12 @@ using SlotShapes = std::map<WeightId, std::pair<int64_t, int64_t>>;
 
 Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const TensorInfo& tensor,
                            const SlotShapes& shapes, const Checkpoint& checkpoint) {
+  if (!tensor.type->weights)
+    return UnsupportedError(
+        "{}: tensor {} ({}) is stored as {} ({}), which holds no weights by itself (codes of a "
+        "quantization of another tool? use a dequantized checkpoint or a GGUF)",
+        checkpoint.path.string(), Quoted(tensor.name), ToString(slot.id), tensor.type->name,
+        tensor.type->description);
   const bool is_bias = slot.id.part == Part::kBias;
   // A vector's outputs are its elements; in a fused bias they take the place of rows.
   const int64_t outputs = is_bias ? slot.cols : slot.rows;
@@ -44,8 +50,8 @@ Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const
       const auto found = shapes.find({role, slot.id.part, slot.id.layer, slot.id.expert});
       if (found == shapes.end())
         return InputError(
-            "{}: tensor \"{}\" holds {} together with {}, which the configuration does not have",
-            checkpoint.path.string(), tensor.name, ToString(slot.id), InfoOf(role).name);
+            "{}: tensor {} holds {} together with {}, which the configuration does not have",
+            checkpoint.path.string(), Quoted(tensor.name), ToString(slot.id), InfoOf(role).name);
       const int64_t size = is_bias ? found->second.second : found->second.first;
       if (role == slot.id.role)
         before = rule.fused_interleaved ? &role - rule.fused.data() : all_outputs;
@@ -92,10 +98,9 @@ Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const
   // A vector and a matrix of one row are the same thing ([H] or [1, H] or [H, 1, K]).
   if (WithoutOnes(tensor.shape) != WithoutOnes(expected)) {
     return InputError(
-        "{}: tensor \"{}\" has shape [{}], but the configuration needs [{}] for {} (a config.json "
-        "of "
-        "another model?)",
-        checkpoint.path.string(), tensor.name, fmt::join(tensor.shape, ", "),
+        "{}: tensor {} has shape [{}], but the configuration needs [{}] for {} (a config.json "
+        "of another model?)",
+        checkpoint.path.string(), Quoted(tensor.name), fmt::join(tensor.shape, ", "),
         fmt::join(expected, ", "), ToString(slot.id));
   }
   if (rule.row_order == RowOrder::kInterleavedHalves) view.pair_dim = -1;  // set by the caller
@@ -103,10 +108,9 @@ Result<WeightView> BindOne(const WeightSlot& slot, const TensorRule& rule, const
       (view.col_stride != 1 || view.offset % tensor.type->block_elements != 0 ||
        view.row_stride % tensor.type->block_elements != 0)) {
     return UnsupportedError(
-        "{}: tensor \"{}\" is stored as {} across the rows of {}; only plain types (F32, F16, "
-        "BF16) can "
-        "be read that way",
-        checkpoint.path.string(), tensor.name, tensor.type->name, ToString(slot.id));
+        "{}: tensor {} is stored as {} across the rows of {}; only plain types (F32, F16, BF16) "
+        "can be read that way",
+        checkpoint.path.string(), Quoted(tensor.name), tensor.type->name, ToString(slot.id));
   }
   return view;
 }
@@ -158,12 +162,11 @@ Result<Binding> BindWeights(const ModelSpec& spec, std::span<const TensorRule> r
     }
     if (tensor == nullptr) {
       if (tried.empty())
-        return InputError("{}: the architecture \"{}\" has no name for {}, which its spec needs",
-                          checkpoint.path.string(), spec.architecture, ToString(slot.id));
+        return InputError("{}: the architecture {} has no name for {}, which its spec needs",
+                          checkpoint.path.string(), Quoted(spec.architecture), ToString(slot.id));
       return InputError(
           "{}: the configuration needs tensor \"{}\" ({}, {} x {}), and the checkpoint's {} "
-          "tensors "
-          "do not have it (an incomplete download, or a config of another model?)",
+          "tensors do not have it (an incomplete download, or a config of another model?)",
           checkpoint.path.string(), fmt::join(tried, "\" or \""), ToString(slot.id), slot.rows,
           slot.cols, checkpoint.tensors.size());
     }

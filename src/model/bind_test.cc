@@ -192,5 +192,32 @@ TEST(Bind, ABlockFormatCannotBeReadAcrossItsRows) {
   EXPECT_EQ(binding.error().code, ErrorCode::kUnsupported);
 }
 
+TEST(Bind, TensorsOfWholeNumbersAreNoWeights) {
+  for (const char* type : {"I8", "U8", "BOOL", "I64", "F8_E8M0"}) {
+    FakeCheckpoint fake;
+    AddTensors(fake);
+    for (TensorInfo& t : fake.checkpoint.tensors)
+      if (t.name == "norm.weight") t.type = FindTensorType(type);
+    const auto binding = BindWeights(TinySpec(), Rules(), fake.checkpoint);
+    ASSERT_FALSE(binding) << type;
+    EXPECT_EQ(binding.error().code, ErrorCode::kUnsupported);
+    EXPECT_NE(binding.error().message.find(fmt::format("is stored as {}", type)), std::string::npos)
+        << binding.error().message;
+  }
+}
+
+TEST(Bind, ANameFromTheFileIsQuotedAndShort) {
+  FakeCheckpoint fake;
+  AddTensors(fake);
+  ModelSpec spec = TinySpec();
+  spec.architecture = "\x1b[31m" + std::string(100000, 'x');
+  auto rules = Rules();
+  rules.pop_back();
+  const auto binding = BindWeights(spec, rules, fake.checkpoint);
+  ASSERT_FALSE(binding);
+  EXPECT_LT(binding.error().message.size(), 300u);
+  EXPECT_EQ(binding.error().message.find('\x1b'), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,27 +3,22 @@
 #include <set>
 
 #include "base/nearest.h"
+#include "base/quoted.h"
 #include "model/model.h"
 #include "spec/validate.h"
 
 namespace lockstep {
 namespace {
 
-std::string Unknown(std::string_view what, const std::string& name,
+std::string Unknown(std::string_view what, std::string_view name,
                     const std::vector<std::string>& known) {
   const std::string nearest = NearestName(name, known);
-  return fmt::format("{} \"{}\" is not known{}; known are: {}", what, name,
+  return fmt::format("{} {} is not known{}; known are: {}", what, Quoted(name),
                      nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest),
                      fmt::join(known, ", "));
 }
 
-// At most a few names; long lists become a count.
-std::string Listed(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 6;
-  if (names.size() <= kShown) return fmt::format("{}", fmt::join(names, ", "));
-  return fmt::format("{} and {} more", fmt::join(names.begin(), names.begin() + kShown, ", "),
-                     names.size() - kShown);
-}
+constexpr size_t kNamesInNote = 6;
 
 struct Understood {
   ModelSpec spec;
@@ -81,6 +76,7 @@ Result<Understood> Understand(const Checkpoint& checkpoint) {
     return UnsupportedError("{}: {}", file,
                             Unknown("the model_type", name, KnownHfArchitectures()));
   HfConfig config(checkpoint.config, file);
+  LS_RETURN_IF_ERROR(RefuseQuantized(config));
   LS_TRY(ModelSpec spec, architecture->build(config));
   std::set<std::string, std::less<>> buffers = BufferNames(*architecture, spec.layers.size());
   return Understood{std::move(spec), architecture->tensors, config.UnreadKeys(),
@@ -105,11 +101,11 @@ Result<Model> LoadModel(Checkpoint checkpoint) {
   if (!understood.unread_keys.empty())
     model.notes.push_back(
         fmt::format("nothing reads these configuration keys, and they could change numbers: {}",
-                    Listed(understood.unread_keys)));
+                    QuotedList(understood.unread_keys, kNamesInNote)));
   if (!binding.unused_tensors.empty())
     model.notes.push_back(fmt::format("{} tensors are not used by this architecture: {}",
                                       binding.unused_tensors.size(),
-                                      Listed(binding.unused_tensors)));
+                                      QuotedList(binding.unused_tensors, kNamesInNote)));
   return model;
 }
 

@@ -28,7 +28,8 @@ struct WeightView {
   int64_t pair_dim = 0;
   double addend = 0;  // added to each element (GGUF's folded norm offset, undone)
 
-  // Rows [first, first + count) as floats: out[i * out_stride + c], exact but for `addend`.
+  // Rows [first, first + count) as floats: out[i * out_stride + c], as TensorType::dequantize gives
+  // them (F64 is rounded to float), plus `addend`.
   void ReadRows(int64_t first, int64_t count, float* out, int64_t out_stride) const;
   int64_t elements() const { return rows * cols; }
 };

@@ -18,10 +18,14 @@ struct TensorType {
   std::optional<int> ggml_type;  // its number in GGUF files
   int64_t block_elements;        // a row's length is a multiple of this
   int64_t block_bytes;
-  // n elements (a multiple of block_elements) from `source`, which may be unaligned. Exact: the
-  // float that the format's definition gives. Plain integers convert by value.
+  // n elements (a multiple of block_elements) from `source`, which may be unaligned: the float that
+  // the format's definition gives. Only F64 and integers of more than 24 bits hold numbers that no
+  // float is; those are rounded to the nearest.
   void (*dequantize)(const std::byte* source, int64_t n, float* out);
   std::string_view description;  // one phrase: "32 4-bit codes, one fp16 scale"
+  // False: whole numbers, truth values or bare scales, which are no weights by themselves. The
+  // binding refuses such a tensor.
+  bool weights = true;
 
   bool plain() const { return block_elements == 1; }
   double bits_per_weight() const {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string_view>
+#include <vector>
+
 #include <set>
 #include <string>
 
@@ -47,6 +50,14 @@ TEST(TensorType, BitsPerWeightCountTheScales) {
   EXPECT_EQ(FindTensorType("Q6_K")->bits_per_weight(), 6.5625);
   EXPECT_EQ(FindTensorType("MXFP4")->bits_per_weight(), 4.25);
   EXPECT_EQ(FindTensorType("BF16")->bits_per_weight(), 16);
+}
+
+TEST(TensorType, WholeNumbersTruthValuesAndBareScalesAreNoWeights) {
+  std::vector<std::string_view> none;
+  for (const TensorType& type : TensorTypes())
+    if (!type.weights) none.push_back(type.name);
+  EXPECT_EQ(none, (std::vector<std::string_view>{"I8", "I16", "I32", "I64", "U8", "U16", "U32",
+                                                 "U64", "BOOL", "F8_E8M0"}));
 }
 
 }  // namespace
