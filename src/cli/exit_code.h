@@ -14,7 +14,16 @@ enum ExitCode : int {
 };
 
 inline ExitCode ExitCodeOf(const Error& error) {
-  return error.code == ErrorCode::kUsage ? kExitUsage : kExitUnusable;
+  switch (error.code) {
+    case ErrorCode::kUsage:
+      return kExitUsage;
+    case ErrorCode::kInterrupted:
+      return kExitInterrupted;
+    case ErrorCode::kInput:
+    case ErrorCode::kUnsupported:
+      break;
+  }
+  return kExitUnusable;
 }
 
 }  // namespace lockstep

@@ -1,12 +1,9 @@
 #include "verify/subject.h"
 
 namespace lockstep {
-namespace {
-constexpr std::string_view kInterrupted = "interrupted";
-}
 
-Error Interrupted() { return {ErrorCode::kUsage, std::string(kInterrupted)}; }
-bool IsInterrupted(const Error& error) { return error.message == kInterrupted; }
+Error Interrupted() { return {ErrorCode::kInterrupted, "interrupted"}; }
+bool IsInterrupted(const Error& error) { return error.code == ErrorCode::kInterrupted; }
 
 Result<std::string> Subject::RenderChat(std::string_view) const {
   return UnsupportedError("{}: has no chat template", Name());

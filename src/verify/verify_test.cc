@@ -322,6 +322,7 @@ TEST(Verify, StopsWhenAsked) {
   const auto v = Verify(a, b, {}, [](std::string_view, int64_t, int64_t) { return false; });
   ASSERT_FALSE(v);
   EXPECT_TRUE(IsInterrupted(v.error()));
+  EXPECT_FALSE(IsInterrupted({ErrorCode::kInput, "interrupted"}));
 }
 
 }  // namespace
