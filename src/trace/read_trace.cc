@@ -103,6 +103,15 @@ class Reader {
     return ids;
   }
 
+  Status TakeStep(int64_t step, TraceTensor row, PromptTrace& prompt) const {
+    if (!prompt.steps.emplace(step, std::move(row)).second)
+      return InputError(
+          "{}: the logits of step {} are there twice: in greedy_logits and as logits.step{}; keep "
+          "one",
+          place_, step, step);
+    return {};
+  }
+
   Status Take(const TensorInfo& tensor, std::string_view name, PromptTrace& prompt) const {
     if (name == "input_ids") {
       LS_TRY(prompt.ids, Ids(tensor));
@@ -113,16 +122,19 @@ class Reader {
     } else if (name == "greedy_logits") {
       LS_TRY(const TraceTensor rows, Floats(tensor, 2));
       const int64_t cols = rows.row_length();
-      for (int64_t k = 0; k < rows.num_rows(); ++k)
-        prompt.steps[k] = std::visit(
+      for (int64_t k = 0; k < rows.num_rows(); ++k) {
+        TraceTensor row = std::visit(
             [&](const auto& all) {
               return TraceTensor{{cols},
                                  std::decay_t<decltype(all)>(all.begin() + k * cols,
                                                              all.begin() + (k + 1) * cols)};
             },
             rows.values);
+        LS_RETURN_IF_ERROR(TakeStep(k, std::move(row), prompt));
+      }
     } else if (const auto step = StepOf(name)) {
-      LS_TRY(prompt.steps[*step], Floats(tensor, 1));
+      LS_TRY(TraceTensor row, Floats(tensor, 1));
+      LS_RETURN_IF_ERROR(TakeStep(*step, std::move(row), prompt));
     } else if (name == "hidden") {
       LS_TRY(prompt.hidden, Floats(tensor, 3));
     } else if (name == "hidden_last") {
@@ -246,12 +258,18 @@ Result<Trace> ReadTrace(const fs::path& path) {
 
   const Reader reader(place);
   std::map<int64_t, PromptTrace> prompts;
+  // What a file says twice ("logits" and "p0.logits") is no recording of one run.
+  std::map<std::pair<int64_t, std::string_view>, std::string_view> seen;
   for (const TensorInfo& tensor : file.tensors) {
     const PromptTensor split = SplitName(tensor.name);
     if (!IsPartOfTrace(split.name)) continue;  // dequant.*, and whatever else people add
     if (split.prompt >= kMaxPrompts)
       return InputError("{}: tensor {}: more than {} prompts", place, Quoted(tensor.name),
                         kMaxPrompts);
+    const auto [first, is_new] = seen.emplace(std::pair{split.prompt, split.name}, tensor.name);
+    if (!is_new)
+      return InputError("{}: tensors {} and {} are both \"{}\" of prompt {}; keep one", place,
+                        Quoted(first->second), Quoted(tensor.name), split.name, split.prompt);
     LS_RETURN_IF_ERROR(reader.Take(tensor, split.name, prompts[split.prompt]));
   }
 
@@ -278,7 +296,10 @@ Result<Trace> ReadTrace(const fs::path& path) {
     }
   }
 
-  const int64_t vocab = prompts.begin()->second.vocab_size();
+  // Of the first prompt that has logits: not every one need.
+  int64_t vocab = 0;
+  for (const auto& [index, prompt] : prompts)
+    if (vocab == 0) vocab = prompt.vocab_size();
   for (auto& [index, prompt] : prompts) {
     LS_RETURN_IF_ERROR(CheckPrompt(prompt, fmt::format("{}: prompt {}", place, index), vocab));
     trace.prompts.push_back(std::move(prompt));

@@ -131,6 +131,43 @@ TEST_F(TraceFile, RefusesWhatContradictsItself) {
   });
 }
 
+// Two tensors under the names given, [1, 4] and [4] or as told, and ids.
+TEST_F(TraceFile, RefusesWhatIsThereTwice) {
+  const std::vector<float> row(4);
+  const std::vector<int64_t> ids = {1}, ids_shape = {1}, matrix = {1, 4}, vector = {4};
+  const auto expect = [&](const char* a, const char* b, const char* what) {
+    const auto shape = [&](std::string_view name) -> const std::vector<int64_t>& {
+      return name.find("step") != std::string_view::npos ? vector : matrix;
+    };
+    const auto bytes = std::as_bytes(std::span(row));
+    const std::vector<TensorToWrite> tensors = {
+        {"p0.input_ids", FindTensorType("I64"), ids_shape, std::as_bytes(std::span(ids))},
+        {a, FindTensorType("F32"), shape(a), bytes},
+        {b, FindTensorType("F32"), shape(b), bytes}};
+    ASSERT_TRUE(WriteSafetensors(path(), tensors));
+    const auto read = ReadTrace(path());
+    ASSERT_FALSE(read) << a << b;
+    EXPECT_NE(read.error().message.find(what), std::string::npos) << read.error().message;
+  };
+  expect("logits", "p0.logits", "\"p0.logits\" are both");
+  expect("p0.greedy_logits", "greedy_logits", "are both");
+  expect("p0.greedy_logits", "p0.logits.step0", "step 0 are there twice");
+}
+
+TEST_F(TraceFile, TheVocabularyIsThatOfTheFirstPromptWithLogits) {
+  Trace trace;
+  trace.prompts = {WholePrompt(), WholePrompt()};
+  trace.prompts[0].logits.reset();
+  trace.prompts[0].steps.clear();
+  ASSERT_TRUE(WriteTrace(path(), trace));
+  EXPECT_TRUE(ReadTrace(path())) << ReadTrace(path()).error().message;
+  trace.prompts[0].ids[0] = 4;
+  ASSERT_TRUE(WriteTrace(path(), trace));
+  const auto read = ReadTrace(path());
+  ASSERT_FALSE(read);
+  EXPECT_NE(read.error().message.find("outside the 4 columns"), std::string::npos);
+}
+
 TEST_F(TraceFile, RefusesIdsThatDifferBetweenItsTwoFiles) {
   Trace trace;
   trace.prompts.push_back(WholePrompt());
