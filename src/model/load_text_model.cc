@@ -1,20 +1,16 @@
-#include <array>
 #include <filesystem>
 
 #include "base/mapped_file.h"
 #include "model/gguf_text.h"
 #include "model/text_model.h"
 #include "tokenizer/gpt2_files.h"
+#include "tokenizer/special_tokens.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The names transformers gives to templates, in tokenizer_config.json and special_tokens_map.json.
-constexpr std::array kSpecialTokenKeys = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                          "pad_token", "cls_token", "mask_token"};
 
 bool Exists(const fs::path& path) {
   std::error_code ignored;
@@ -28,56 +24,9 @@ fs::path FirstThatExists(const fs::path& folder, std::initializer_list<const cha
   return {};
 }
 
-Result<Json> ReadObject(const fs::path& path) {
+Result<TokenizerConfig> ReadConfig(const fs::path& path) {
   LS_TRY(const std::string text, ReadTextFile(path));
-  LS_TRY(Json json, ParseJson(text, path.string()));
-  if (!json.is_object())
-    return InputError("{}: expected an object, found {}", path.string(), json.type_name());
-  return json;
-}
-
-// A token is written as its text or as an object with its text under "content".
-std::optional<std::string> TokenText(const Json& token) {
-  if (token.is_string()) return token.get<std::string>();
-  if (!token.is_object()) return std::nullopt;
-  const auto content = token.find("content");
-  if (content == token.end() || !content->is_string()) return std::nullopt;
-  return content->get<std::string>();
-}
-
-void TakeSpecialTokens(const Json& config, Json& out) {
-  for (const char* key : kSpecialTokenKeys)
-    if (const auto found = config.find(key); found != config.end())
-      if (auto text = TokenText(*found)) out[key] = *std::move(text);
-  // Lists of further ones, and maps of further named ones (image_token, ...).
-  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-    const auto found = config.find(key);
-    if (found == config.end()) continue;
-    if (found->is_array()) {
-      Json list = Json::array();
-      for (const Json& token : *found)
-        if (auto text = TokenText(token)) list.push_back(*std::move(text));
-      if (!list.empty()) out["additional_special_tokens"] = std::move(list);
-    } else if (found->is_object()) {
-      for (const auto& [name, token] : found->items())
-        if (auto text = TokenText(token)) out[name] = *std::move(text);
-    }
-  }
-}
-
-// A template, or a list of named ones of which "default" is meant.
-std::optional<std::string> TemplateOf(const Json& config) {
-  const auto found = config.find("chat_template");
-  if (found == config.end()) return std::nullopt;
-  if (found->is_string()) return found->get<std::string>();
-  if (!found->is_array()) return std::nullopt;
-  for (const Json& entry : *found) {
-    if (!entry.is_object()) continue;
-    const auto name = entry.find("name"), text = entry.find("template");
-    if (name != entry.end() && *name == "default" && text != entry.end() && text->is_string())
-      return text->get<std::string>();
-  }
-  return std::nullopt;
+  return ParseTokenizerConfig(text, path.string());
 }
 
 Status LoadTokenizer(const fs::path& folder, TextModel& out) {
@@ -112,17 +61,19 @@ Result<TextModel> LoadFromFolder(const fs::path& folder) {
   // The later file wins.
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     if (!Exists(folder / name)) continue;
-    LS_TRY(const Json config, ReadObject(folder / name));
-    TakeSpecialTokens(config, out.special_tokens);
-    if (auto chat_template = TemplateOf(config)) out.chat_template = std::move(chat_template);
+    LS_TRY(const TokenizerConfig config, ReadConfig(folder / name));
+    for (const auto& [key, text] : config.special_tokens) out.special_tokens[key] = text;
+    if (!config.additional_special_tokens.empty())
+      out.special_tokens["additional_special_tokens"] = config.additional_special_tokens;
+    if (auto chat_template = config.DefaultTemplate()) out.chat_template = std::move(chat_template);
   }
   // A file of its own goes before the key, as in transformers; the JSON file is the older form.
   if (const fs::path path = folder / "chat_template.jinja"; Exists(path)) {
     LS_TRY(out.chat_template, ReadTextFile(path));
   } else if (const fs::path json = folder / "chat_template.json";
              !out.chat_template && Exists(json)) {
-    LS_TRY(const Json config, ReadObject(json));
-    out.chat_template = TemplateOf(config);
+    LS_TRY(const TokenizerConfig config, ReadConfig(json));
+    out.chat_template = config.DefaultTemplate();
   }
   return out;
 }

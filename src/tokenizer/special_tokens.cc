@@ -16,6 +16,22 @@ Result<std::optional<std::string>> TokenOf(const Json& value, std::string_view k
   return InputError("{}: {} is neither a string nor an object with \"content\"", place, key);
 }
 
+Status ReadFurtherTokens(std::string_view key, const Json& value, std::string_view place,
+                         TokenizerConfig& config) {
+  if (value.is_array()) {
+    for (const Json& entry : value) {
+      LS_TRY(auto token, TokenOf(entry, key, place));
+      if (token) config.additional_special_tokens.push_back(*std::move(token));
+    }
+  } else if (value.is_object()) {
+    for (const auto& [name, entry] : value.items()) {
+      LS_TRY(auto token, TokenOf(entry, name, place));
+      if (token) config.special_tokens.emplace_back(name, *std::move(token));
+    }
+  }
+  return {};
+}
+
 Status ReadTemplates(const Json& value, std::string_view place, TokenizerConfig& config) {
   if (value.is_null()) return {};
   if (value.is_string()) {
@@ -38,10 +54,9 @@ Status ReadTemplates(const Json& value, std::string_view place, TokenizerConfig&
 
 }  // namespace
 
-std::optional<std::string_view> TokenizerConfig::SpecialToken(std::string_view key) const {
-  for (const auto& [name, text] : special_tokens) {
-    if (name == key) return text;
-  }
+std::optional<std::string> TokenizerConfig::DefaultTemplate() const {
+  for (const auto& [name, text] : chat_templates)
+    if (name == "default") return text;
   return std::nullopt;
 }
 
@@ -51,14 +66,10 @@ Result<TokenizerConfig> ParseTokenizerConfig(std::string_view json, std::string_
     return InputError("{}: expected an object with keys such as \"bos_token\"", place);
   TokenizerConfig config;
   for (const auto& [key, value] : root.items()) {
-    if (key == "add_bos_token" || key == "add_eos_token") {
-      if (value.is_null()) continue;
-      if (!value.is_boolean()) return InputError("{}: {} is neither true nor false", place, key);
-      (key == "add_bos_token" ? config.add_bos_token : config.add_eos_token) = value.get<bool>();
-    } else if (key == "chat_template") {
+    if (key == "chat_template") {
       LS_RETURN_IF_ERROR(ReadTemplates(value, place, config));
-    } else if (key == "tokenizer_class" && value.is_string()) {
-      config.tokenizer_class = value.get<std::string>();
+    } else if (key == "additional_special_tokens" || key == "extra_special_tokens") {
+      LS_RETURN_IF_ERROR(ReadFurtherTokens(key, value, place, config));
     } else if (key.ends_with("_token") &&
                (value.is_string() || value.is_object() || value.is_null())) {
       LS_TRY(const auto token, TokenOf(value, key, place));

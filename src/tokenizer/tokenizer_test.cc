@@ -202,19 +202,21 @@ TEST(TokenizerConfig, TokensAndTemplatesOfAllShapesAreRead) {
   const auto config = ParseTokenizerConfig(
       R"({"bos_token":"<s>","eos_token":{"content":"</s>","lstrip":false},"pad_token":null,"add_bos_token":true,
           "chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}],
-          "tokenizer_class":"X","model_max_length":1e30})",
+          "tokenizer_class":"X","model_max_length":1e30,"additional_special_tokens":["<x>",{"content":"<y>"}],
+          "extra_special_tokens":{"image_token":"<image>"}})",
       "tokenizer_config.json");
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->SpecialToken("bos_token"), "<s>");
-  EXPECT_EQ(config->SpecialToken("eos_token"), "</s>");
-  EXPECT_FALSE(config->SpecialToken("pad_token"));
-  EXPECT_EQ(config->add_bos_token, true);
+  using Named = std::vector<std::pair<std::string, std::string>>;
+  EXPECT_EQ(config->special_tokens,
+            (Named{{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"image_token", "<image>"}}));
+  EXPECT_EQ(config->additional_special_tokens, (std::vector<std::string>{"<x>", "<y>"}));
   EXPECT_EQ(config->chat_templates.size(), 2u);
+  EXPECT_EQ(config->DefaultTemplate(), "A");
   EXPECT_EQ(ParseTokenizerConfig(R"({"chat_template":"A"})", "x")->chat_templates[0].first,
             "default");
   for (const char* bad :
        {"[]", "{", R"({"chat_template":3})", R"({"chat_template":[{"name":"x"}]})",
-        R"({"bos_token":{}})", R"({"add_bos_token":"yes"})"}) {
+        R"({"bos_token":{}})", R"({"additional_special_tokens":[3]})"}) {
     EXPECT_FALSE(ParseTokenizerConfig(bad, "x")) << bad;
   }
 }
