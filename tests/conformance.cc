@@ -1,6 +1,6 @@
 // conformance: does the reference compute what transformers computed?
 //
-// usage: conformance GOLDENS [--models FOLDER] [--only TEXT]
+// usage: conformance GOLDENS [--models FOLDER] [--only TEXT] [--expect N]
 //
 // Replays every case of GOLDENS/models, GOLDENS/gguf and (with the two real models in FOLDER, or in
 // the folder that LOCKSTEP_MODELS names) GOLDENS/real. Bounds, each on every prompt
@@ -12,7 +12,8 @@
 //   fp64       max |fp64 - golden| <= 4 * noise + 1e-6
 // noise is the golden's own |fp32 - fp64|. gguf/ records none: there it is measured here, |our fp32
 // - our fp64|, and taken twice, because the golden's rounding is as large and independent. Prints
-// one line a case, then a table of how much of each bound was used. Exit code 1 on any miss.
+// one line a case, then a table of how much of each bound was used. Exit code 1 on any miss, and
+// when fewer than N cases ran; a folder that is not there is said.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,8 +45,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kFp64Multiple = 4;
-constexpr double kRealBound = 3e-4;
+// The larger; a NaN is worse than every number (std::max(x, NaN) would lose it).
+double Worse(double a, double b) { return std::isnan(b) || b > a ? b : a; }
 
 // What one case gave: each check's worst value as a share of its bound, and the first miss.
 struct CaseResult {
@@ -58,7 +59,7 @@ struct CaseResult {
 
   void Check(const std::string& what, double value, double bound, const std::string& where) {
     double& share = shares[what];
-    share = std::max(share, value / bound);
+    share = Worse(share, value / bound);
     if (!(value <= bound) && miss.empty())
       miss = fmt::format("{}: {} is {:.3e}, allowed {:.3e}", where, what, value, bound);
   }
@@ -98,7 +99,7 @@ std::vector<double> AllValues(const TraceTensor& tensor) {
 
 double MaxAbs(std::span<const double> values) {
   double most = 0;
-  for (const double x : values) most = std::max(most, std::abs(x));
+  for (const double x : values) most = Worse(most, std::abs(x));
   return most;
 }
 
@@ -252,7 +253,7 @@ Status CheckDequantized(const Model& model, const fs::path& golden_path, CaseRes
       for (size_t i = 0; i < values.size(); ++i) {
         const auto e = static_cast<float>(values[i]);
         const double ulp = std::nextafter(std::abs(e), INFINITY) - std::abs(e);
-        worst = std::max(worst, std::abs(static_cast<double>(ours[i]) - values[i]) / ulp);
+        worst = Worse(worst, std::abs(static_cast<double>(ours[i]) - values[i]) / ulp);
       }
       out.Check("rows (ulp)", worst, 1, stored_name);
     } else {
@@ -307,7 +308,7 @@ Status RunRealCase(const fs::path& model_path, const fs::path& golden_path, Case
     double magnitude = 0;
     for (const auto& [step, row] : golden.steps) {
       const auto expected = row.Row(0);
-      magnitude = std::max(magnitude, MaxAbs(expected));
+      magnitude = Worse(magnitude, MaxAbs(expected));
       out.Check("decode", MaxAbsDifference(expected, run.StepLogits(step)), kRealBound,
                 fmt::format("{}, greedy step {}", golden.name, step));
     }
@@ -394,6 +395,7 @@ void PrintTable(const std::vector<CaseResult>& results) {
 int Main(int argc, char** argv) {
   fs::path goldens, models;
   std::string only;
+  int64_t expected = 1;
   if (const char* folder = std::getenv("LOCKSTEP_MODELS")) models = folder;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
@@ -401,15 +403,21 @@ int Main(int argc, char** argv) {
       models = argv[++i];
     else if (arg == "--only" && i + 1 < argc)
       only = argv[++i];
+    else if (arg == "--expect" && i + 1 < argc)
+      expected = std::atoll(argv[++i]);
     else if (goldens.empty() && !arg.starts_with("-"))
       goldens = arg;
     else
       goldens.clear(), i = argc;
   }
   if (goldens.empty()) {
-    fmt::print(stderr, "usage: conformance GOLDENS [--models FOLDER] [--only TEXT]\n");
+    fmt::print(stderr, "usage: conformance GOLDENS [--models FOLDER] [--only TEXT] [--expect N]\n");
     return 2;
   }
+  for (const char* folder : {"models", "gguf", "real"})
+    if (std::error_code ignored; !fs::is_directory(goldens / folder, ignored))
+      fmt::print("note: {} has no folder {}: none of its cases runs\n", goldens.string(), folder);
+  if (models.empty()) fmt::print("note: no --models folder: the real models do not run\n");
   std::vector<Case> small, real;
   AddCases(goldens, models, small, real);
   for (auto* cases : {&small, &real})
@@ -432,6 +440,10 @@ int Main(int argc, char** argv) {
   const auto failed = std::count_if(results.begin(), results.end(),
                                     [](const CaseResult& r) { return !r.miss.empty(); });
   fmt::print("{} passed, {} failed\n", static_cast<int64_t>(results.size()) - failed, failed);
+  if (static_cast<int64_t>(results.size()) < expected) {
+    fmt::print("{} cases ran, at least {} were expected\n", results.size(), expected);
+    return 1;
+  }
   return failed == 0 ? 0 : 1;
 }
 

@@ -24,6 +24,12 @@ double AssumedNoise(std::span<const double> logits);
 // an infinite difference would make an infinite noise, and that an infinite tolerance.
 int64_t FirstNotFinite(std::span<const double> logits);
 
+// Bounds of the conformance tests (tests/conformance.cc). Against a run in fp64 only the golden's
+// own fp32 rounding is left: half of two implementations'. The two real models are held to one
+// number: five times the largest noise that their goldens record (6e-5, on logits of about 20).
+inline constexpr double kFp64Multiple = 4;
+inline constexpr double kRealBound = 3e-4;
+
 // Ids of the two largest logits (the lowest id among equals) and the distance between them.
 struct TopTwo {
   int32_t first = 0;
