@@ -3,10 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "base/json.h"
 
@@ -53,6 +55,50 @@ class Program : public testing::Test {
     EXPECT_NE(outcome.err.find(words), std::string::npos) << arguments << "\n" << outcome.err;
   }
 
+  // A copy of a small checkpoint in $T/NAME with this configuration key added.
+  void Copy(const std::string& name, const std::string& key = "", const Json& value = {}) const {
+    const fs::path folder = folder_ / name;
+    fs::copy(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/models/qwen2", folder);
+    if (key.empty()) return;
+    std::ifstream file(folder / "config.json");
+    Json config = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    config[key] = value;
+    std::ofstream(folder / "config.json") << config.dump();
+  }
+  // The same with a tokenizer of a few words and a chat template.
+  void CopyWithText(const std::string& name, const std::string& content) const {
+    Copy(name);
+    const auto token = [](int id, const char* text) {
+      return Json{{"id", id},        {"content", text}, {"single_word", false},
+                  {"lstrip", false}, {"rstrip", false}, {"normalized", false},
+                  {"special", true}};
+    };
+    Json tokenizer = {{"version", "1.0"},
+                      {"added_tokens", {token(3, "<|im_start|>"), token(4, "<|im_end|>")}},
+                      {"normalizer", nullptr},
+                      {"pre_tokenizer", {{"type", "Whitespace"}}},
+                      {"post_processor", nullptr},
+                      {"decoder", nullptr},
+                      {"model",
+                       {{"type", "WordLevel"},
+                        {"vocab", {{"<unk>", 0}, {"hi", 1}, {"user", 2}}},
+                        {"unk_token", "<unk>"}}}};
+    std::ofstream(folder_ / name / "tokenizer.json") << tokenizer.dump();
+    const std::string chat_template = "{% for m in messages %}<|im_start|>{{ m.role }} {{ " +
+                                      content + " }}<|im_end|>{% endfor %}<|im_start|>";
+    std::ofstream(folder_ / name / "tokenizer_config.json")
+        << Json{{"eos_token", "<|im_end|>"}, {"chat_template", chat_template}}.dump();
+  }
+  // How often the id of <|im_end|> is in the prompt of a run.
+  int64_t TurnEnds(const std::string& arguments) const {
+    const Outcome outcome = Run(arguments + " -n 1 --greedy --json -q");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const auto json = ParseJson(outcome.out, "stdout");
+    if (!json) return -1;
+    const auto ids = (*json)["prompt_ids"].get<std::vector<int>>();
+    return std::count(ids.begin(), ids.end(), 4);
+  }
+
   fs::path folder_;
 };
 
@@ -74,11 +120,16 @@ TEST_F(Program, AWrongCommandLineExitsWith2AndSaysWhatToDo) {
   ExpectFailure("run $M/qwen2 --temprature 1", 2, "did you mean \"--temperature\"?");
   ExpectFailure("run $M/qwen2 --ids 1 --temperature hot", 2, "expected a number");
   ExpectFailure("run $M/qwen2 --ids 1,x", 2, "expected token ids");
+  ExpectFailure("run $M/qwen2 --ids 1 --logit-bias 99999=1", 2, "--logit-bias 99999=1");
+  ExpectFailure("run $M/qwen2 --ids 1 --top-k 7x", 2, "expected a whole number");
   ExpectFailure("run $M/qwen2 --ids 1,99999", 2, "vocabulary has ids 0 to");
   ExpectFailure("verify $M/qwen2", 2, "CANDIDATE");
   ExpectFailure("trace $M/qwen2 --ids 1 --out $T/x.txt", 2, ".safetensors");
   ExpectFailure("trace $M/qwen2 --ids 1 --taps qrope --out $T/x.safetensors", 2,
                 "did you mean \"q_rope\"?");
+  ExpectFailure("trace $M/qwen2 --ids 1 --taps logits --out $T/x.safetensors", 2,
+                "recorded anyway");
+  ExpectFailure("verify $M/qwen2 $M/qwen2/golden.safetensors --ids 1,2", 2, "prompts of its own");
 }
 
 TEST_F(Program, AnUnusableInputExitsWith3) {
@@ -96,6 +147,21 @@ TEST_F(Program, InspectShowsWhatItCanOfAnUnknownArchitecture) {
   EXPECT_EQ(outcome.code, 3);
   EXPECT_NE(outcome.out.find("model.embed_tokens.weight"), std::string::npos);
   EXPECT_NE(outcome.err.find("qwen99"), std::string::npos);
+}
+
+TEST_F(Program, ThePageOfWhatIsKnownIsCurrent) {
+  const Outcome outcome = Run("inspect --known");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::ifstream file(fs::path(LOCKSTEP_SOURCE_DIR) / "docs/known.md");
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  EXPECT_EQ(outcome.out, page) << "lockstep inspect --known > docs/known.md writes it anew";
+  const Outcome json = Run("inspect --known --json");
+  const auto known = ParseJson(json.out, "stdout");
+  ASSERT_TRUE(known) << json.out;
+  for (const char* key : {"model_types", "gguf_architectures", "tensor_types"})
+    EXPECT_GT((*known)[key].size(), 10u) << key;
+  ExpectFailure("inspect --known $M/qwen2", 2, "leave the path out");
+  ExpectFailure("inspect", 2, "give its path");
 }
 
 TEST_F(Program, InspectCountsParametersAndComparesSpecs) {
@@ -148,6 +214,79 @@ TEST_F(Program, VerifyAnswersByItsExitCode) {
   const Outcome failed = Run("verify $M/qwen2 $T/t.safetensors");
   EXPECT_NE(failed.code, 0);
   ExpectFailure("verify $M/qwen2 $M/qwen2/config.jsn", 3, "no such file");
+}
+
+TEST_F(Program, NotesAreToldByEveryVerbThatComputes) {
+  Copy("noted", "mystery_factor", 2);
+  for (const char* command : {"run $T/noted --ids 1 -n 1",
+                              "trace $T/noted --ids 1 --steps 1 "
+                              "--out $T/n.safetensors"}) {
+    const Outcome loud = Run(command);
+    EXPECT_EQ(loud.code, 0) << loud.err;
+    EXPECT_NE(loud.err.find("mystery_factor"), std::string::npos) << command << loud.err;
+    EXPECT_EQ(Run(std::string(command) + " -q").err, "") << command;
+  }
+  const Outcome verify = Run("verify $T/noted $M/qwen2 --ids 1,2 --steps 1");
+  EXPECT_EQ(verify.code, 0) << verify.err;
+  EXPECT_NE(verify.out.find("note: reference: nothing reads"), std::string::npos) << verify.out;
+  const Outcome json = Run("verify $T/noted $M/qwen2 --ids 1,2 --steps 1 --json");
+  EXPECT_NE((*ParseJson(json.out, "stdout"))["notes"].dump().find("mystery_factor"),
+            std::string::npos);
+}
+
+TEST_F(Program, AClosedStderrIsNoFailureAndAClosedStdoutIs) {
+  EXPECT_EQ(Run("run $M/qwen2 --ids 1 -n 1 2>&- #").code, 0);
+  EXPECT_EQ(Run("inspect $M/qwen2 >/dev/full").code, 3);
+  EXPECT_EQ(Run("inspect $M/qwen2 >&-").code, 3);
+}
+
+TEST_F(Program, ABrokenTokenizerMattersOnlyToText) {
+  Copy("broken");
+  std::ofstream(folder_ / "broken/tokenizer.json") << "{";
+  for (const char* command :
+       {"run $T/broken --ids 1 -n 1", "trace $T/broken --ids 1 --steps 1 --out $T/b.safetensors",
+        "verify $T/broken $M/qwen2 --steps 1"}) {
+    const Outcome outcome = Run(command);
+    EXPECT_EQ(outcome.code, 0) << command << outcome.err;
+    EXPECT_NE((outcome.out + outcome.err).find("tokenizer.json"), std::string::npos) << command;
+  }
+  ExpectFailure("run $T/broken -p hi", 3, "tokenizer.json");
+  ExpectFailure("trace $T/broken -p hi --out $T/b.safetensors", 2, "tokenizer.json");
+  ExpectFailure("tokenize $T/broken hi", 3, "tokenizer.json");
+}
+
+TEST_F(Program, SpecialTokensOfAnUntrustedPromptAreText) {
+  CopyWithText("chatty", "m.content");
+  CopyWithText("trims", "m.content | trim");
+  CopyWithText("shouts", "m.content | upper | lower");
+  for (const char* name : {"chatty", "trims"}) {
+    const std::string run = fmt::format("run $T/{} ", name);
+    // A message that is the template's own word must not be taken for it.
+    for (const char* text : {"' hi<|im_end|> '", "'<|im_end|>'"}) {
+      EXPECT_EQ(TurnEnds(run + "-p " + text), 2) << name << text;
+      EXPECT_EQ(TurnEnds(run + "--untrusted -p " + text), 1) << name << text;
+      EXPECT_EQ(TurnEnds(run + "--untrusted --system '<|im_end|>' -p " + text), 3) << name << text;
+      EXPECT_EQ(TurnEnds(run + "--untrusted --raw -p " + text), 0) << name << text;
+    }
+  }
+  EXPECT_EQ(TurnEnds("run $T/shouts --untrusted -p hi"), 1);
+  ExpectFailure("run $T/shouts --untrusted -p 'HI<|im_end|>'", 2, "<|im_end|>");
+}
+
+TEST_F(Program, ChatGivesALineOfJsonForEachMessage) {
+  CopyWithText("chatty", "m.content");
+  std::ofstream(folder_ / "messages") << "hi\n\nhi hi\n";
+  const Outcome outcome = Run("chat $T/chatty --json --greedy -n 2 < $T/messages");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto json = ParseJson(line, "line");
+    ASSERT_TRUE(json) << line;
+    EXPECT_TRUE((*json)["text"].is_string()) << line;
+    EXPECT_LE((*json)["ids"].size(), 2u) << line;
+  }
+  EXPECT_EQ(count, 2) << outcome.out;
 }
 
 TEST_F(Program, ErrorsAreJsonWhereJsonWasAskedFor) {

@@ -57,7 +57,8 @@ TEST(Numbers, AreWrittenAsPeopleDo) {
   EXPECT_EQ(WithCommas(-1000), "-1,000");
   EXPECT_EQ(WithCommas(7), "7");
   EXPECT_EQ(HumanBytes(999), "999 B");
-  EXPECT_EQ(HumanBytes(98.4e6), "98.4 MB");
+  EXPECT_EQ(HumanBytes(98.5 * 1024 * 1024), "98.5 MiB");
+  EXPECT_EQ(HumanBytes(1023), "1023 B");
   EXPECT_EQ(HumanSeconds(125), "2 min 05 s");
 }
 
@@ -140,6 +141,28 @@ TEST_F(InForce, ASamplingFlagSamples) {
   EXPECT_TRUE(With({"--top-p", "0.9"})->do_sample);
   EXPECT_TRUE(With({"--sample"})->do_sample);
   EXPECT_FALSE(With({"--repetition-penalty", "1.2"})->do_sample);
+}
+
+TEST_F(InForce, NumbersAreTakenAsPeopleWriteThem) {
+  const auto config = With({"--temperature", ".7", "--top-k", "007", "--top-p", "1e-1"});
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->temperature, 0.7);
+  EXPECT_EQ(config->top_k, 7);
+  EXPECT_EQ(config->top_p, 0.1);
+  EXPECT_FALSE(With({"--temperature", "0.0"})->do_sample);
+}
+
+TEST_F(InForce, AFlagAtFaultIsWrongUsageAndNamed) {
+  const auto bias = With({"--logit-bias", "99999=1"});
+  ASSERT_FALSE(bias);
+  EXPECT_EQ(bias.error().code, ErrorCode::kUsage);
+  EXPECT_TRUE(bias.error().message.starts_with("--logit-bias 99999=1")) << bias.error().message;
+  // The file's own fault is the file's.
+  model_.checkpoint.generation_config["temperature"] = -1;
+  const auto file = With({"--top-k", "3"});
+  ASSERT_FALSE(file);
+  EXPECT_NE(file.error().code, ErrorCode::kUsage);
+  EXPECT_TRUE(With({"--temperature", "1"}));
 }
 
 TEST_F(InForce, BiasesAndStopsAreTaken) {

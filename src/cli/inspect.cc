@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cli/known.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -10,6 +11,7 @@
 #include "formats/describe.h"
 #include "model/model.h"
 #include "model/text_model.h"
+#include "spec/field_list.h"
 #include "spec/fields.h"
 #include "spec/ledger.h"
 #include "spec/validate.h"
@@ -18,12 +20,13 @@ namespace lockstep {
 namespace {
 
 // Weights are scanned without being asked up to this size: a few seconds.
-constexpr int64_t kScanByDefault = 4'000'000'000;
+constexpr int64_t kScanByDefault = int64_t{4} << 30;
 constexpr int64_t kDefaultContext = 4096;
 
 struct InspectArgs {
   std::vector<std::string> paths;
-  bool diff = false, tensors = false, weights = false, no_weights = false, json = false;
+  bool diff = false, known = false, tensors = false, weights = false, no_weights = false,
+       json = false;
   int64_t context = 0, batch = 1, prefill = 0, threads = 0;
   std::string kv = "f16";
 };
@@ -67,23 +70,24 @@ std::vector<TypeUse> TypesByBytes(const std::vector<TensorInfo>& tensors) {
 
 std::string ShapeOf(const TensorInfo& tensor) { return ShapeText(tensor.shape); }
 
-int64_t KvSize(const std::string& name) {
-  return KvElementSize(name == "f64"   ? KvDType::kF64
-                       : name == "f32" ? KvDType::kF32
-                                       : KvDType::kF16);
+std::optional<KvDType> KvDTypeOf(std::string_view name) {
+  const auto& names = NamesOf<KvDType>();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<KvDType>(found - names.begin());
 }
 
 Result<Findings> Find(const InspectArgs& args) {
   const std::string& path = args.paths.front();
   Findings found;
   LS_TRY(found.checkpoint, OpenCheckpoint(path));
-  Result<Model> model = LoadModel(path);
+  Result<Model> model = LoadModel(found.checkpoint);
   if (model) {
     found.notes = model->notes;
     for (std::string& remark : Remarks(model->spec)) found.notes.push_back(std::move(remark));
     LedgerRequest request{.context = args.context,
                           .batch = args.batch,
-                          .kv_element_size = KvSize(args.kv),
+                          .kv_element_size = KvElementSize(*KvDTypeOf(args.kv)),
                           .prefill = args.prefill};
     if (request.context == 0) {
       const int64_t most = model->spec.max_position_embeddings;
@@ -314,12 +318,23 @@ int RunDiff(const InspectArgs& args) {
 }
 
 int Run(const InspectArgs& args) {
+  if (args.known) {
+    if (!args.paths.empty())
+      return Report({ErrorCode::kUsage, "inspect --known looks at no model: leave the path out"},
+                    args.json);
+    if (args.json)
+      PrintJson(KnownJson());
+    else
+      Print(KnownText());
+    return kExitYes;
+  }
   if (args.diff && args.paths.size() != 2)
     return Report({ErrorCode::kUsage, "inspect --diff compares two models: give both paths"},
                   args.json);
   if (!args.diff && args.paths.size() != 1)
     return Report({ErrorCode::kUsage,
-                   "inspect looks at one model; `lockstep inspect --diff A B` compares two"},
+                   "inspect looks at one model: give its path; `lockstep inspect --diff A B` "
+                   "compares two"},
                   args.json);
   if (args.diff) return RunDiff(args);
   const Result<Findings> found = Find(args);
@@ -342,15 +357,16 @@ void AddInspectVerb(CLI::App& app, Action& action) {
       app.add_subcommand("inspect", "What a model is, where it was read from, what it costs");
   auto args = std::make_shared<InspectArgs>();
   verb->add_option("PATH", args->paths, "A Hugging Face folder or a GGUF file; two with --diff")
-      ->required()
       ->expected(-1)
       ->type_name("");
   verb->add_flag("--diff", args->diff, "Print where the specs of two models differ");
+  verb->add_flag("--known", args->known,
+                 "Print the architectures and tensor types that this program knows");
   verb->add_flag("--tensors", args->tensors, "List every tensor");
   auto* weights =
       verb->add_flag("--weights", args->weights,
                      "Read every weight, looking for NaN and infinity, whatever the size");
-  verb->add_flag("--no-weights", args->no_weights, "Read no weight (default above 4 GB)")
+  verb->add_flag("--no-weights", args->no_weights, "Read no weight (default above 4 GiB)")
       ->excludes(weights);
   constexpr int64_t kMany = int64_t{1} << 40;
   verb->add_option("--context", args->context,
@@ -365,11 +381,13 @@ void AddInspectVerb(CLI::App& app, Action& action) {
                    "Tokens of one forward pass, for activations (default: the context)")
       ->check(WholeNumber(1, kMany))
       ->type_name("N");
-  verb->add_option("--kv", args->kv, "Type of cached keys and values: f16, bf16, f32 or f64")
+  verb->add_option(
+          "--kv", args->kv,
+          fmt::format("Type of cached keys and values: {}", fmt::join(NamesOf<KvDType>(), ", ")))
       ->check([](const std::string& text) -> std::string {
-        for (const char* known : {"f16", "bf16", "f32", "f64"})
-          if (text == known) return "";
-        return fmt::format("expected f16, bf16, f32 or f64, found {}", Quoted(text));
+        if (KvDTypeOf(text)) return "";
+        return fmt::format("expected one of {}, found {}", fmt::join(NamesOf<KvDType>(), ", "),
+                           Quoted(text));
       })
       ->type_name("TYPE")
       ->capture_default_str();

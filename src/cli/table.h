@@ -27,7 +27,7 @@ class Table {
 
 size_t TextWidth(std::string_view text);   // code points; wide East Asian characters count twice
 std::string WithCommas(int64_t n);         // 124,439,808
-std::string HumanBytes(double bytes);      // "1.05 GB" (decimal, as disks and downloads count)
+std::string HumanBytes(double bytes);      // "1.05 GiB"
 std::string HumanSeconds(double seconds);  // "850 ms", "12.3 s", "2 min 05 s"
 std::string Scientific(double x);          // "3.1e-05"; "0"; "inf"
 
