@@ -29,9 +29,9 @@ std::string KnownText() {
                      files.size(), BulletList(files));
   out +=
       "## Tensor types\n\n"
-      "Weights are read exactly from each; bits are those of a weight, scales included. A type "
-      "with "
-      "a number is one of GGUF files.\n\n"
+      "What each means is read exactly as its format defines it; whole numbers are never taken for "
+      "weights. Bits are those of an element, scales included. A type with a number is one of GGUF "
+      "files.\n\n"
       "| type | number | elements of a block | bytes of a block | bits | what |\n"
       "|---|---|---|---|---|---|\n";
   for (const TensorType& type : TensorTypes())
