@@ -112,7 +112,7 @@ std::string_view VerdictName(Verdict verdict) {
 std::string_view NoiseSourceName(NoiseSource source) {
   switch (source) {
     case NoiseSource::kMeasured:
-      return "measured";
+      return "measured on the reference";
     case NoiseSource::kMeasuredOnCandidate:
       return "measured on the candidate";
     case NoiseSource::kRecorded:
