@@ -205,19 +205,6 @@ Result<double> NoiseOf(const PromptTrace& single, Interpreter<T>& other, const P
 
 }  // namespace
 
-bool DependsOnCallLength(const ModelSpec& spec) {
-  const auto depends = [](const RopeSpec& rope) {
-    return rope.scaling && (std::holds_alternative<DynamicScaling>(*rope.scaling) ||
-                            std::holds_alternative<LongRopeScaling>(*rope.scaling));
-  };
-  return std::any_of(spec.layers.begin(), spec.layers.end(), [&](const LayerSpec& layer) {
-    if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
-      return attention->rope && depends(*attention->rope);
-    if (const auto* mla = std::get_if<MlaSpec>(&layer.mixer)) return depends(mla->rope);
-    return false;
-  });
-}
-
 ReferenceSubject::ReferenceSubject(Model model, TextModel text, ThreadPool& pool,
                                    Precision precision)
     : model_(std::move(model)),

@@ -10,13 +10,10 @@
 #include "model/model.h"
 #include "model/text_model.h"
 #include "reference/interpreter.h"
+#include "spec/rope_facts.h"
 #include "verify/subject.h"
 
 namespace lockstep {
-
-// True when a position's numbers depend on how long the call is that computes it (dynamic RoPE,
-// longrope): such a prompt must not be cut into pieces.
-bool DependsOnCallLength(const ModelSpec& spec);
 
 class ReferenceSubject : public Subject {
  public:
