@@ -76,8 +76,16 @@ Result<std::string> ReadTextFile(const std::filesystem::path& path, size_t limit
 
 Status WriteFileAtomically(const std::filesystem::path& path,
                            std::span<const std::span<const std::byte>> chunks) {
-  std::string temporary = path.string() + ".XXXXXX";
-  const int fd = mkstemp(temporary.data());
+  // A name of its own for each try, opened as any file is: the permissions are what the umask
+  // leaves (mkstemp gives 0600, and the umask cannot be asked for without setting it for every
+  // thread).
+  std::string temporary;
+  int fd = -1;
+  for (unsigned attempt = 0; fd < 0 && attempt < 100; ++attempt) {
+    temporary = fmt::format("{}.{}-{}.tmp", path.string(), getpid(), attempt);
+    fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno != EEXIST) break;
+  }
   const auto fail = [&](const char* what) {
     const std::string reason = strerror(errno);
     if (fd >= 0) {
@@ -95,10 +103,7 @@ Status WriteFileAtomically(const std::filesystem::path& path,
       chunk = chunk.subspan(static_cast<size_t>(n));
     }
   }
-  // mkstemp makes 0600; a result file gets what an ordinary open would have given it.
-  const mode_t mask = umask(0);
-  umask(mask);
-  if (fchmod(fd, 0666 & ~mask) != 0 || fsync(fd) != 0) return fail("written");
+  if (fsync(fd) != 0) return fail("written");
   if (rename(temporary.c_str(), path.c_str()) != 0) return fail("put in place");
   close(fd);
   return {};
