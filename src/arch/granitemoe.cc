@@ -31,11 +31,10 @@ Result<ModelSpec> BuildHf(HfConfig& config) {
                                                  .heads = {.num_attention_heads = 32},
                                                  .num_layers = 32}));
   Multipliers multipliers;
-  LS_TRY(multipliers.embedding, config.Get<double>("embedding_multiplier", 1));
-  LS_TRY(multipliers.attention, config.Get<double>("attention_multiplier", 1));
-  LS_TRY(multipliers.residual, config.Get<double>("residual_multiplier", 1));
-  LS_TRY(multipliers.logits, config.Get<double>("logits_scaling", 1));
-  if (multipliers.logits == 0) return config.Bad("logits_scaling", "a divisor other than 0");
+  LS_TRY(multipliers.embedding, GetPositive(config, "embedding_multiplier", 1));
+  LS_TRY(multipliers.attention, GetPositive(config, "attention_multiplier", 1));
+  LS_TRY(multipliers.residual, GetPositive(config, "residual_multiplier", 1));
+  LS_TRY(multipliers.logits, GetPositive(config, "logits_scaling", 1));
   MoeSpec moe;
   LS_TRY(moe.num_experts, ParseNumExperts(config, {"num_local_experts"}, 8));
   LS_TRY(moe.num_experts_per_tok, ParseExpertsPerToken(config, moe.num_experts, 2));

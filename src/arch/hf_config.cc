@@ -94,6 +94,7 @@ constexpr std::string_view kHarmlessKeys[] = {
     "use_bfloat16",
     "use_cache",
 };
+static_assert(std::ranges::is_sorted(kHarmlessKeys));  // UnreadKeys searches it by halving
 
 std::string Shown(const Json& value) {
   return OneLine(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80);
