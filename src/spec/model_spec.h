@@ -134,7 +134,7 @@ struct MlaSpec {
   int64_t qk_rope_head_dim = 0;
   int64_t v_head_dim = 0;
   Scale query_scale;
-  bool bias = false;  // on q_a (or q), kv_a and o
+  bool bias = false;  // on q_a, kv_a and o; q without q_lora_rank has none
   RopeSpec rope;      // on the qk_rope_head_dim last elements of q, and on the one shared k_rope
   std::optional<NormSpec> q_a_norm;  // present exactly with q_lora_rank
   NormSpec kv_a_norm;
