@@ -51,6 +51,8 @@ Expected<Value> Evaluator::CallMacro(const MacroObject& macro, const Arguments& 
     return Raise(ErrorKind::kLimit, "macros call each other more than {} deep", limits_.max_depth);
   // The macro object may be replaced while its body runs; the statement and the frame stay.
   const FramePtr frame = NewFrame(macro.closure);
+  if (!budget()->ChargeItems((arguments.named.size() / 8 + 1) * (stmt.params.size() + 1)))
+    return tl::unexpected(budget()->Error());
   std::vector<std::pair<std::string, Value>> named = arguments.named;
   const auto take = [&](const std::string& name) -> std::optional<Value> {
     const auto it = std::find_if(named.begin(), named.end(),
@@ -90,6 +92,7 @@ Expected<Value> Evaluator::CallMacro(const MacroObject& macro, const Arguments& 
   // Defaults see the parameters before them.
   for (size_t i = 0; i < stmt.params.size(); ++i) {
     const Param& param = stmt.params[i];
+    if (budget()->exhausted()) return tl::unexpected(budget()->Error());
     if (!values[i] && param.default_value) {
       LS_TRY(values[i], Eval(*param.default_value, frame));
     }
@@ -406,6 +409,8 @@ Expected<std::optional<Value>> Evaluator::Global(const std::string& name) {
            if (!bound[0].is_string())
              return PythonError("strftime() argument 1 must be str, not {}", TypeName(bound[0]));
            LS_RETURN_IF_ERROR(Reserve(uint64_t{bound[0].text().size()} * 16));
+           if (!budget()->ChargeText(bound[0].text().size(), Work::kHeavy))
+             return tl::unexpected(budget()->Error());
            return String(FormatTime(clock_, bound[0].text()));
          }));
   return std::optional(std::move(function));

@@ -66,6 +66,7 @@ void Evaluator::KeepAlive(std::shared_ptr<Object> object) {
 }
 
 void Evaluator::Set(const FramePtr& frame, int name_id, Value value) {
+  budget()->ChargeItems(frame->variables.size() / 16);
   for (auto& [id, slot] : frame->variables) {
     if (id != name_id) continue;
     slot = std::move(value);
@@ -153,9 +154,12 @@ Expected<Value> Evaluator::EvalNode(const Expr& expr, const FramePtr& frame) {
 }
 
 Expected<Value> Evaluator::EvalName(int name_id, const FramePtr& frame) {
-  for (const Frame* f = frame.get(); f; f = f->parent.get())
+  for (const Frame* f = frame.get(); f; f = f->parent.get()) {
+    if (f->variables.size() > 16 && !budget()->ChargeItems(f->variables.size() / 16))
+      return tl::unexpected(budget()->Error());
     for (const auto& [id, value] : f->variables)
       if (id == name_id) return value;
+  }
   const size_t index = static_cast<size_t>(name_id);
   if (variables_[index]) return *variables_[index];
   return MakeUndefined(budget(), fmt::format("'{}' is undefined", tree_.names[index]));
@@ -211,11 +215,15 @@ Expected<Arguments> Evaluator::EvalArguments(const CallArguments* call, const Fr
     LS_TRY(const Value mapping, Eval(*call->star_star, frame));
     if (!mapping.is(Kind::kDict))
       return PythonError("argument after ** must be a mapping, not {}", TypeName(mapping));
+    const size_t written = arguments.named.size();  // the keys of a dict differ among themselves
     for (const auto& [key, value] : mapping.dict().entries) {
       if (!key.is_string()) return PythonError("keywords must be strings");
-      for (const auto& [name, other] : arguments.named)
-        if (name == key.text())
-          return PythonError("got multiple values for keyword argument '{}'", name);
+      if (!budget()->ChargeItems(written / 8) ||
+          !budget()->ChargeText(key.text().size(), Work::kCopy))
+        return tl::unexpected(budget()->Error());
+      for (size_t i = 0; i < written; ++i)
+        if (arguments.named[i].first == key.text())
+          return PythonError("got multiple values for keyword argument '{}'", key.text());
       arguments.named.emplace_back(key.text(), value);
     }
   }
@@ -255,7 +263,7 @@ Expected<Value> Evaluator::EvalConcat(const Expr& expr, const FramePtr& frame) {
   for (const Value& item : items) {
     if (markup && !(item.is_string() && item.markup())) {
       LS_TRY(const std::string text, Str(item, budget()));
-      out += Escape(text);
+      out += Escape(text, budget());
     } else {
       LS_RETURN_IF_ERROR(Append(item, Style::kStr, budget(), out));
     }

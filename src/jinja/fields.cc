@@ -78,7 +78,8 @@ Expected<std::string> Pad(std::string_view sign, std::string_view body, const Sp
   const size_t length = CountCodePoints(sign) + CountCodePoints(body);
   const size_t width = spec.width < 0 ? 0 : static_cast<size_t>(spec.width);
   const size_t missing = width > length ? width - length : 0;
-  if (!budget->Step(missing) || !budget->Fits(missing * 4)) return TooBig(budget);
+  if (!budget->ChargeText(missing + body.size(), Work::kScan) || !budget->Fits(missing * 4))
+    return TooBig(budget);
   const char align = spec.align ? spec.align : default_align;
   const size_t left = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
   std::string out;
@@ -177,7 +178,15 @@ Expected<std::string> FormatInteger(Int x, const Spec& spec, Budget* budget) {
   return Pad(SignOf(x < 0, spec.sign) + prefix, body, spec, '>', budget);
 }
 
+// snprintf's time grows with the digits asked for.
+Expected<void> ChargeDigits(int64_t precision, Budget* budget) {
+  const int64_t digits = std::min<int64_t>(std::max<int64_t>(precision, 0), 100000);
+  if (!budget->ChargeText(static_cast<uint64_t>(digits) + 16, Work::kHeavy)) return TooBig(budget);
+  return {};
+}
+
 Expected<std::string> FormatDouble(double x, const Spec& spec, Budget* budget) {
+  LS_RETURN_IF_ERROR(ChargeDigits(spec.precision, budget));
   std::string body;
   switch (spec.type) {
     case 0:
@@ -238,6 +247,7 @@ Expected<std::string> FormatValue(const Value& value, std::string_view text, Bud
     return PythonError("'=' alignment not allowed in string format specifier");
   if (spec.align == '=') spec.align = '<';  // '{:05}' of a string
   std::string_view body = value.text();
+  if (!budget->ChargeText(body.size(), Work::kScan)) return TooBig(budget);
   if (spec.precision >= 0)
     body = body.substr(0, ByteOffset(body, static_cast<size_t>(spec.precision)));
   return Pad("", body, spec, '<', budget);
@@ -245,6 +255,7 @@ Expected<std::string> FormatValue(const Value& value, std::string_view text, Bud
 
 Expected<std::string> PercentFormat(std::string_view format, const Value& arguments,
                                     Budget* budget) {
+  if (!budget->ChargeText(format.size(), Work::kScan)) return TooBig(budget);
   std::string out;
   size_t used = 0;
   const bool tuple = arguments.is(Kind::kTuple);
@@ -351,6 +362,7 @@ Expected<std::string> PercentFormat(std::string_view format, const Value& argume
         std::string text;
         LS_RETURN_IF_ERROR(Append(*value, type == 's' ? Style::kStr : Style::kRepr, budget, text));
         std::string_view body = text;
+        if (!budget->ChargeText(body.size(), Work::kScan)) return TooBig(budget);
         if (spec.precision >= 0)
           body = body.substr(0, ByteOffset(body, static_cast<size_t>(spec.precision)));
         LS_TRY(field, Pad("", body, spec, '>', budget));
@@ -393,7 +405,8 @@ Expected<std::string> PercentFormat(std::string_view format, const Value& argume
                                     type == 'X');
         if (spec.precision > static_cast<int64_t>(digits.size())) {
           const size_t zeros = static_cast<size_t>(spec.precision) - digits.size();
-          if (!budget->Fits(zeros)) return TooBig(budget);
+          if (!budget->ChargeText(zeros, Work::kCopy) || !budget->Fits(zeros))
+            return TooBig(budget);
           digits.insert(0, zeros, '0');
         }
         std::string sign = SignOf(n < 0, spec.sign);
@@ -412,6 +425,7 @@ Expected<std::string> PercentFormat(std::string_view format, const Value& argume
         if (!value->is_number())
           return PythonError("must be real number, not {}", TypeName(*value));
         const double x = value->real();
+        LS_RETURN_IF_ERROR(ChargeDigits(spec.precision, budget));
         LS_TRY(field,
                Pad(SignOf(std::signbit(x) && !std::isnan(x), spec.sign),
                    PrintfDouble(x, type, spec.precision, spec.alternate), spec, '>', budget));
@@ -439,6 +453,7 @@ Expected<std::string> FormatFields(std::string_view format, const Arguments& arg
                                    const Lookup& lookup, Budget* budget, int& automatic,
                                    int level) {
   if (level > 3) return PythonError("Max string recursion exceeded");
+  if (!budget->ChargeText(format.size(), Work::kScan)) return TooBig(budget);
   std::string out;
   for (size_t i = 0; i < format.size(); ++i) {
     const char c = format[i];
@@ -510,12 +525,14 @@ Expected<std::string> FormatFields(std::string_view format, const Arguments& arg
         return PythonError("Replacement index {} out of range for positional args tuple", name);
       value = arguments.positional[std::stoul(std::string(name))];
     } else {
+      if (!budget->ChargeItems(arguments.named.size() / 8)) return TooBig(budget);
       const auto it = std::find_if(arguments.named.begin(), arguments.named.end(),
                                    [&](const auto& entry) { return entry.first == name; });
       if (it == arguments.named.end()) return PythonError("{}", StringRepr(name));
       value = it->second;
     }
     while (p < path.size()) {
+      if (!budget->Step()) return TooBig(budget);
       if (path[p] == '.') {
         const size_t stop = std::min(path.find_first_of(".[", p + 1), path.size());
         if (stop == p + 1) return PythonError("Empty attribute in format string");

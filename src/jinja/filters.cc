@@ -21,6 +21,28 @@ const FilterRow* FindFilter(std::string_view name) {
 
 }  // namespace
 
+bool ChargeCall(Budget* budget, const Value& self, Work work, const Arguments& arguments) {
+  // Looking the name up and laying out the arguments takes as long as a few nodes.
+  bool ok = budget->ChargeItems(3);
+  if (self.is_string() || self.is(Kind::kBytes)) ok = budget->ChargeText(self.text().size(), work);
+  for (const Value& argument : arguments.positional)
+    if (argument.is_string()) ok = budget->ChargeText(argument.text().size(), Work::kScan);
+  for (const auto& [name, argument] : arguments.named)
+    if (argument.is_string()) ok = budget->ChargeText(argument.text().size(), Work::kScan);
+  return ok && budget->ChargeItems(arguments.positional.size() + arguments.named.size());
+}
+
+Expected<std::vector<std::string_view>> Lines(Runtime& runtime, std::string_view text,
+                                              bool keep_ends) {
+  // At most one break at each control character and at each first byte of U+0085, U+2028, U+2029.
+  const auto breaks = std::count_if(text.begin(), text.end(), [](char c) {
+    return (c >= 0 && c < 0x20) || c == '\xC2' || c == '\xE2';
+  });
+  if (!runtime.budget()->Fits((static_cast<size_t>(breaks) + 1) * sizeof(std::string_view)))
+    return Raise(ErrorKind::kLimit, "the lines of a text would not fit in the memory allowed");
+  return SplitLines(text, keep_ends);
+}
+
 bool HasFilter(std::string_view name) { return FindFilter(name) != nullptr; }
 
 Expected<Value> CallFilter(Runtime& runtime, std::string_view name, const Value& value,
@@ -28,8 +50,7 @@ Expected<Value> CallFilter(Runtime& runtime, std::string_view name, const Value&
   const FilterRow* row = FindFilter(name);
   if (!row) return Raise(ErrorKind::kTemplateRuntime, "No filter named '{}'.", name);
   Budget* budget = runtime.budget();
-  if (!budget->Step(value.is_string() ? value.text().size() : 0))
-    return tl::unexpected(budget->Error());
+  if (!ChargeCall(budget, value, row->work, arguments)) return tl::unexpected(budget->Error());
   if (row->signature == "*") return row->call(runtime, value, Bound(), arguments);
   LS_TRY(const Bound bound, Bound::Bind(name, row->signature, arguments));
   return row->call(runtime, value, bound, arguments);

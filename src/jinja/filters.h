@@ -16,6 +16,18 @@ Expected<Value> CallFilter(Runtime& runtime, std::string_view name, const Value&
 Expected<bool> CallTest(Runtime& runtime, std::string_view name, const Value& value,
                         const Arguments& arguments);
 
+// The one place where a filter or method pays for its input and its arguments, before it runs; what
+// it makes beyond them it reserves itself.
+bool ChargeCall(Budget* budget, const Value& self, Work work, const Arguments& arguments);
+
+// text.splitlines(), when the list of lines fits in memory.
+Expected<std::vector<std::string_view>> Lines(Runtime& runtime, std::string_view text,
+                                              bool keep_ends = false);
+
+// The names in the tables.
+std::vector<std::string_view> TestNames();
+std::vector<std::string_view> MethodNames(const Value& self);
+
 // A method of a str, list, tuple, dict, int, float, range or bytes, bound to `self`. Absent: no
 // such.
 Expected<std::optional<Value>> FindMethod(Runtime& runtime, const Value& self,
@@ -48,6 +60,7 @@ struct FilterRow {
   std::string_view signature;  // "*": the function reads Arguments itself
   Expected<Value> (*call)(Runtime& runtime, const Value& value, const Bound& bound,
                           const Arguments& arguments);
+  Work work = Work::kCharacters;  // on a value that is text
 };
 std::span<const FilterRow> TextFilters();      // filters_text.cc
 std::span<const FilterRow> SequenceFilters();  // filters_sequence.cc

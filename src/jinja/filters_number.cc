@@ -138,12 +138,12 @@ Expected<Value> Attr(Runtime& r, const Value& value, const Bound& bound, const A
 
 constexpr FilterRow kRows[] = {
     {"abs", "", Abs},
-    {"attr", "name", Attr},
-    {"d", "default_value=,boolean=", Default},
-    {"default", "default_value=,boolean=", Default},
-    {"filesizeformat", "binary=", FileSizeFormat},
-    {"float", "default=", FloatFilter},
-    {"int", "default=,base=", IntFilter},
+    {"attr", "name", Attr, Work::kCopy},
+    {"d", "default_value=,boolean=", Default, Work::kCopy},
+    {"default", "default_value=,boolean=", Default, Work::kCopy},
+    {"filesizeformat", "binary=", FileSizeFormat, Work::kHeavy},
+    {"float", "default=", FloatFilter, Work::kHeavy},
+    {"int", "default=,base=", IntFilter, Work::kHeavy},
     {"round", "precision=,method=", Round},
 };
 

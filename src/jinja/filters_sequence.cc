@@ -12,7 +12,10 @@ namespace lockstep::jinja {
 namespace {
 
 Value IgnoreCase(Runtime& r, const Value& value) {
-  return value.is_string() ? r.String(ToLower(value.text())) : value;
+  // With the budget gone the next step fails; the key does not matter any more.
+  if (!value.is_string() || !r.budget()->ChargeText(value.text().size(), Work::kCharacters))
+    return value;
+  return r.String(ToLower(value.text()));
 }
 
 struct Keyed {
@@ -50,7 +53,7 @@ Expected<Value> Sort(Runtime& r, const Value& value, const Bound& bound, const A
   std::vector<AttributePath> paths;
   if (bound.has(2) && bound[2].is_string()) {
     std::string_view rest = bound[2].text();
-    for (;;) {
+    while (r.budget()->Step()) {
       const size_t comma = rest.find(',');
       paths.emplace_back(r, r.String(std::string(rest.substr(0, comma))));
       if (comma == std::string_view::npos) break;
@@ -83,6 +86,7 @@ Expected<Value> DictSort(Runtime& r, const Value& value, const Bound& bound, con
     return PythonError("'{}' object has no attribute 'items'", TypeName(value));
   std::vector<Keyed> keyed;
   for (const auto& [key, item] : value.dict().entries) {
+    if (!r.budget()->Step()) return tl::unexpected(r.budget()->Error());
     const Value& sort_key = by == "key" ? key : item;
     LS_TRY(Value pair, MakeList(r.budget(), {key, item}, Kind::kTuple));
     keyed.push_back({bound.Flag(0) ? sort_key : IgnoreCase(r, sort_key), std::move(pair)});
@@ -202,14 +206,15 @@ Expected<Value> Join(Runtime& r, const Value& value, const Bound& bound, const A
     markup |= r.autoescape() && item.is_string() && item.markup();
   }
   markup |= r.autoescape() && delimiter.is_string() && delimiter.markup();
-  if (markup && !(delimiter.is_string() && delimiter.markup())) separator = Escape(separator);
+  if (markup && !(delimiter.is_string() && delimiter.markup()))
+    separator = Escape(separator, r.budget());
   std::string out;
   for (size_t i = 0; i < items.size(); ++i) {
     LS_TRY(std::string text, Str(items[i], r.budget()));
-    if (markup && !(items[i].is_string() && items[i].markup())) text = Escape(text);
+    if (markup && !(items[i].is_string() && items[i].markup())) text = Escape(text, r.budget());
     if (i > 0) out += separator;
     out += text;
-    LS_RETURN_IF_ERROR(r.Reserve(out.size() / 64));
+    LS_RETURN_IF_ERROR(r.Reserve(text.size() + separator.size()));
     if (!r.budget()->Fits(out.size() + separator.size()))
       return Raise(ErrorKind::kLimit, "the joined text would not fit in the memory allowed");
   }
@@ -313,7 +318,7 @@ Expected<Value> Batch(Runtime& r, const Value& value, const Bound& bound,
           Value item;
           LS_TRY(const bool more, (*iterator)->Next(r, &item));
           if (!more) break;
-          LS_RETURN_IF_ERROR(r.Reserve(row.size() + 1));
+          LS_RETURN_IF_ERROR(r.Reserve(sizeof(Value)));
           row.push_back(std::move(item));
         }
         if (row.empty()) return false;
@@ -477,29 +482,29 @@ Expected<Value> RejectAttr(Runtime& r, const Value& value, const Bound&,
 }
 
 constexpr FilterRow kRows[] = {
-    {"batch", "linecount,fill_with=", Batch},
-    {"count", "", LengthFilter},
-    {"dictsort", "case_sensitive=,by=,reverse=", DictSort},
-    {"first", "", First},
-    {"groupby", "attribute,default=,case_sensitive=", GroupBy},
-    {"items", "", ItemsFilter},
-    {"join", "d=,attribute=", Join},
-    {"last", "", Last},
-    {"length", "", LengthFilter},
-    {"list", "", ListFilter},
-    {"map", "*", Map},
-    {"max", "case_sensitive=,attribute=", Max},
-    {"min", "case_sensitive=,attribute=", Min},
-    {"random", "", Random},
-    {"reject", "*", Reject},
-    {"rejectattr", "*", RejectAttr},
+    {"batch", "linecount,fill_with=", Batch, Work::kCopy},
+    {"count", "", LengthFilter, Work::kScan},
+    {"dictsort", "case_sensitive=,by=,reverse=", DictSort, Work::kCopy},
+    {"first", "", First, Work::kCopy},
+    {"groupby", "attribute,default=,case_sensitive=", GroupBy, Work::kCopy},
+    {"items", "", ItemsFilter, Work::kCopy},
+    {"join", "d=,attribute=", Join, Work::kCopy},
+    {"last", "", Last, Work::kCopy},
+    {"length", "", LengthFilter, Work::kScan},
+    {"list", "", ListFilter, Work::kCopy},
+    {"map", "*", Map, Work::kCopy},
+    {"max", "case_sensitive=,attribute=", Max, Work::kCopy},
+    {"min", "case_sensitive=,attribute=", Min, Work::kCopy},
+    {"random", "", Random, Work::kScan},
+    {"reject", "*", Reject, Work::kCopy},
+    {"rejectattr", "*", RejectAttr, Work::kCopy},
     {"reverse", "", Reverse},
-    {"select", "*", Select},
-    {"selectattr", "*", SelectAttr},
-    {"slice", "slices,fill_with=", SliceFilter},
-    {"sort", "reverse=,case_sensitive=,attribute=", Sort},
-    {"sum", "attribute=,start=", Sum},
-    {"unique", "case_sensitive=,attribute=", Unique},
+    {"select", "*", Select, Work::kCopy},
+    {"selectattr", "*", SelectAttr, Work::kCopy},
+    {"slice", "slices,fill_with=", SliceFilter, Work::kCopy},
+    {"sort", "reverse=,case_sensitive=,attribute=", Sort, Work::kCopy},
+    {"sum", "attribute=,start=", Sum, Work::kCopy},
+    {"unique", "case_sensitive=,attribute=", Unique, Work::kCopy},
 };
 
 }  // namespace

@@ -81,11 +81,11 @@ Expected<Value> ReplaceFilter(Runtime& r, const Value& value, const Bound& bound
     const bool old_markup = bound[0].is_string() && bound[0].markup();
     const bool new_markup = bound[1].is_string() && bound[1].markup();
     if (old_markup || (new_markup && !markup)) {
-      if (!markup) text = Escape(text);
+      if (!markup) text = Escape(text, r.budget());
       markup = true;
     }
-    if (markup && !old_markup) from = Escape(from);
-    if (markup && !new_markup) to = Escape(to);
+    if (markup && !old_markup) from = Escape(from, r.budget());
+    if (markup && !new_markup) to = Escape(to, r.budget());
   }
   LS_TRY(const std::optional<Value> method, FindMethod(r, r.String(std::move(text)), "replace"));
   LS_TRY(const Value replaced,
@@ -104,12 +104,12 @@ Expected<Value> EscapeFilter(Runtime& r, const Value& value, const Bound&, const
   if (value.is_string() && value.markup()) return value;
   LS_TRY(const std::string text, Str(value, r.budget()));
   LS_RETURN_IF_ERROR(r.Reserve(text.size() * 5));
-  return r.String(Escape(text)).AsMarkup();
+  return r.String(Escape(text, r.budget())).AsMarkup();
 }
 Expected<Value> ForceEscape(Runtime& r, const Value& value, const Bound&, const Arguments&) {
   LS_TRY(const std::string text, Str(value, r.budget()));
   LS_RETURN_IF_ERROR(r.Reserve(text.size() * 5));
-  return r.String(Escape(text)).AsMarkup();
+  return r.String(Escape(text, r.budget())).AsMarkup();
 }
 
 Expected<Value> Center(Runtime& r, const Value& value, const Bound& bound, const Arguments&) {
@@ -131,7 +131,7 @@ Expected<Value> Indent(Runtime& r, const Value& value, const Bound& bound, const
   if (!value.is_string())
     return PythonError("unsupported operand type(s) for +=: '{}' and 'str'", TypeName(value));
   const std::string text = value.text() + "\n";
-  const std::vector<std::string_view> lines = SplitLines(text);
+  LS_TRY(const std::vector<std::string_view> lines, Lines(r, text));
   LS_RETURN_IF_ERROR(r.Reserve(text.size() + uint64_t{lines.size() + 1} * indention.size()));
   const bool blank = bound.Flag(2);
   std::string out;
@@ -177,8 +177,8 @@ Expected<Value> WordCount(Runtime& r, const Value& value, const Bound&, const Ar
 }
 
 // textwrap's chunks: runs of white space, and words cut after the hyphens inside them.
-std::vector<std::u32string> WrapChunks(const std::u32string& line, bool break_on_hyphens) {
-  std::vector<std::u32string> chunks;
+std::vector<std::u32string_view> WrapChunks(std::u32string_view line, bool break_on_hyphens) {
+  std::vector<std::u32string_view> chunks;
   const auto blank = [](char32_t c) {
     return c == '\t' || c == '\n' || c == '\v' || c == '\f' || c == '\r' || c == ' ';
   };
@@ -197,16 +197,16 @@ std::vector<std::u32string> WrapChunks(const std::u32string& line, bool break_on
   return chunks;
 }
 
-std::vector<std::string> WrapLine(const std::u32string& line, size_t width, bool break_long_words,
+std::vector<std::string> WrapLine(std::u32string_view line, size_t width, bool break_long_words,
                                   bool break_on_hyphens) {
-  std::vector<std::u32string> chunks = WrapChunks(line, break_on_hyphens);
+  std::vector<std::u32string_view> chunks = WrapChunks(line, break_on_hyphens);
   std::vector<std::string> lines;
-  const auto blank = [](const std::u32string& chunk) {
+  const auto blank = [](std::u32string_view chunk) {
     return std::all_of(chunk.begin(), chunk.end(), [](char32_t c) { return IsSpace(c); });
   };
   size_t next = 0;
   while (next < chunks.size()) {
-    std::vector<std::u32string> current;
+    std::vector<std::u32string_view> current;
     size_t length = 0;
     if (!lines.empty() && blank(chunks[next])) ++next;
     while (next < chunks.size() && length + chunks[next].size() <= width) {
@@ -214,20 +214,20 @@ std::vector<std::string> WrapLine(const std::u32string& line, size_t width, bool
       current.push_back(chunks[next++]);
     }
     if (next < chunks.size() && chunks[next].size() > width) {
-      std::u32string& chunk = chunks[next];
+      std::u32string_view& chunk = chunks[next];
       const size_t room = width < 1 ? 1 : width - length;
       if (break_long_words) {
         size_t end = room;
         if (break_on_hyphens && chunk.size() > room) {
-          const size_t hyphen = room == 0 ? std::u32string::npos : chunk.rfind(U'-', room - 1);
-          if (hyphen != std::u32string::npos && hyphen > 0 &&
+          const size_t hyphen = room == 0 ? std::u32string_view::npos : chunk.rfind(U'-', room - 1);
+          if (hyphen != std::u32string_view::npos && hyphen > 0 &&
               std::any_of(chunk.begin(), chunk.begin() + static_cast<long>(hyphen),
                           [](char32_t c) { return c != '-'; }))
             end = hyphen + 1;
         }
         current.push_back(
             chunk.substr(0, end));  // may be empty: textwrap then keeps a blank before it
-        chunk.erase(0, end);
+        chunk.remove_prefix(std::min(end, chunk.size()));
       } else if (current.empty()) {
         current.push_back(chunks[next++]);
       }
@@ -235,7 +235,7 @@ std::vector<std::string> WrapLine(const std::u32string& line, size_t width, bool
     if (!current.empty() && blank(current.back())) current.pop_back();
     if (current.empty()) continue;
     std::u32string joined;
-    for (const std::u32string& chunk : current) joined += chunk;
+    for (const std::u32string_view chunk : current) joined += chunk;
     lines.push_back(Encode(joined));
   }
   return lines;
@@ -247,9 +247,9 @@ Expected<Value> WordWrap(Runtime& r, const Value& value, const Bound& bound, con
     return PythonError("'{}' object has no attribute 'splitlines'", TypeName(value));
   LS_TRY(const int64_t width, bound.Integer(0, 79));
   LS_TRY(const std::string separator, bound.Text(2, "\n"));
-  const std::vector<std::string_view> lines = SplitLines(value.text());
+  LS_TRY(const std::vector<std::string_view> lines, Lines(r, value.text()));
   if (width <= 0 && !lines.empty()) return PythonError("invalid width {} (must be > 0)", width);
-  LS_RETURN_IF_ERROR(r.Reserve(value.text().size() * (16 + separator.size())));
+  LS_RETURN_IF_ERROR(r.Reserve(value.text().size() * (64 + separator.size())));
   std::string out;
   for (size_t i = 0; i < lines.size(); ++i) {
     if (i > 0) out += separator;
@@ -286,7 +286,10 @@ std::string Quote(std::string_view text, bool for_query) {
     } else if (c == ' ' && for_query) {
       out += '+';
     } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+      const auto byte = static_cast<unsigned char>(c);
+      out += '%';
+      out += "0123456789ABCDEF"[byte >> 4];
+      out += "0123456789ABCDEF"[byte & 15];
     }
   }
   return out;
@@ -310,7 +313,9 @@ Expected<Value> UrlEncode(Runtime& r, const Value& value, const Bound&, const Ar
       return PythonError("not enough values to unpack (expected 2, got {})", pair.size());
     LS_TRY(const std::string key, Str(pair[0], r.budget()));
     LS_TRY(const std::string text, Str(pair[1], r.budget()));
-    LS_RETURN_IF_ERROR(r.Reserve(out.size() + 3 * (key.size() + text.size())));
+    LS_RETURN_IF_ERROR(Room(out, 3 * (key.size() + text.size()), r.budget()));
+    if (!r.budget()->ChargeText(key.size() + text.size(), Work::kCharacters))
+      return tl::unexpected(r.budget()->Error());
     if (!out.empty()) out += '&';
     out += Quote(key, true) + "=" + Quote(text, true);
   }
@@ -325,11 +330,13 @@ Expected<Value> StripTags(Runtime& r, const Value& value, const Bound&, const Ar
     const size_t end = text.find("-->", at);
     if (end == std::string::npos) break;
     text.erase(at, end + 3 - at);
-    if (!r.budget()->Step(text.size())) return tl::unexpected(r.budget()->Error());
+    if (!r.budget()->ChargeText(text.size(), Work::kCopy))
+      return tl::unexpected(r.budget()->Error());
   }
   std::string plain;
+  const size_t last = text.rfind('>');  // past it no tag ends, and none is searched for
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '<') {
+    if (text[i] == '<' && last != std::string::npos && i < last) {
       const size_t end = text.find('>', i);
       if (end != std::string::npos) {
         i = end;
@@ -376,11 +383,14 @@ Expected<Value> XmlAttr(Runtime& r, const Value& value, const Bound& bound, cons
     if (item.is_none() || item.is_undefined()) continue;
     LS_TRY(const std::string name, Str(key, r.budget()));
     LS_TRY(const std::string text, Str(item, r.budget()));
+    if (!r.budget()->ChargeText(name.size(), Work::kCharacters))
+      return tl::unexpected(r.budget()->Error());
     if (name.find_first_of(" \t\n\r\f\v/>=") != std::string::npos)
       return PythonError("Invalid character in attribute name: {}", StringRepr(name));
-    LS_RETURN_IF_ERROR(r.Reserve(out.size() + 5 * (name.size() + text.size())));
+    LS_RETURN_IF_ERROR(Room(out, 5 * (name.size() + text.size()), r.budget()));
     if (!out.empty()) out += ' ';
-    out += Escape(name) + "=\"" + (item.is_string() && item.markup() ? text : Escape(text)) + "\"";
+    out += Escape(name, r.budget()) + "=\"" +
+           (item.is_string() && item.markup() ? text : Escape(text, r.budget())) + "\"";
   }
   if (bound.Flag(0, true) && !out.empty()) out = " " + out;
   return r.String(std::move(out)).AsMarkup(r.autoescape());
@@ -448,27 +458,27 @@ Expected<Value> Urlize(Runtime&, const Value&, const Bound&, const Arguments&) {
 
 constexpr FilterRow kRows[] = {
     {"capitalize", "", CapitalizeFilter},
-    {"center", "width=", Center},
-    {"e", "", EscapeFilter},
-    {"escape", "", EscapeFilter},
-    {"forceescape", "", ForceEscape},
+    {"center", "width=", Center, Work::kScan},
+    {"e", "", EscapeFilter, Work::kScan},
+    {"escape", "", EscapeFilter, Work::kScan},
+    {"forceescape", "", ForceEscape, Work::kScan},
     {"format", "*", FormatFilter},
-    {"indent", "width=,first=,blank=", Indent},
+    {"indent", "width=,first=,blank=", Indent, Work::kCharacters},
     {"lower", "", Lower},
     {"pprint", "", PPrint},
     {"replace", "old,new,count=", ReplaceFilter},
-    {"safe", "", Safe},
-    {"string", "", StringFilter},
-    {"striptags", "", StripTags},
-    {"title", "", Title},
+    {"safe", "", Safe, Work::kCopy},
+    {"string", "", StringFilter, Work::kCopy},
+    {"striptags", "", StripTags, Work::kHeavy},
+    {"title", "", Title, Work::kHeavy},
     {"tojson", "ensure_ascii=,indent=,separators=,sort_keys=", ToJson},
-    {"trim", "chars=", Trim},
-    {"truncate", "length=,killwords=,end=,leeway=", Truncate},
+    {"trim", "chars=", Trim, Work::kScan},
+    {"truncate", "length=,killwords=,end=,leeway=", Truncate, Work::kScan},
     {"upper", "", Upper},
     {"urlencode", "", UrlEncode},
     {"urlize", "trim_url_limit=,nofollow=,target=,rel=,extra_schemes=", Urlize},
     {"wordcount", "", WordCount},
-    {"wordwrap", "width=,break_long_words=,wrapstring=,break_on_hyphens=", WordWrap},
+    {"wordwrap", "width=,break_long_words=,wrapstring=,break_on_hyphens=", WordWrap, Work::kHeavy},
     {"xmlattr", "autospace=", XmlAttr},
 };
 

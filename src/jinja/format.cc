@@ -16,7 +16,8 @@ tl::unexpected<TemplateError> TooBig(Budget* budget) {
 }
 
 Expected<void> Room(const std::string& out, size_t more, Budget* budget) {
-  if (!budget->Step(more) || !budget->Fits(out.size() + more)) return TooBig(budget);
+  if (!budget->ChargeText(more, Work::kCopy) || !budget->Fits(out.size() + more))
+    return TooBig(budget);
   return {};
 }
 
@@ -52,6 +53,11 @@ std::string FloatRepr(double x) {
 
 std::string IntText(Int x) { return fmt::format("{}", x); }
 
+void AppendHex(uint32_t value, int digits, std::string& out) {
+  for (int shift = 4 * (digits - 1); shift >= 0; shift -= 4)
+    out += "0123456789abcdef"[(value >> shift) & 15];
+}
+
 std::string StringRepr(std::string_view text) {
   const char quote =
       text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"'
@@ -70,22 +76,27 @@ std::string StringRepr(std::string_view text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (c < 0x20 || c == 0x7F) {
-      out += fmt::format("\\x{:02x}", static_cast<uint32_t>(c));
+      out += "\\x";
+      AppendHex(static_cast<uint32_t>(c), 2, out);
     } else if (c < 0x7F || IsPrintable(c)) {
       out += text.substr(start, i - start);
     } else if (c <= 0xFF) {
-      out += fmt::format("\\x{:02x}", static_cast<uint32_t>(c));
+      out += "\\x";
+      AppendHex(static_cast<uint32_t>(c), 2, out);
     } else if (c <= 0xFFFF) {
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+      out += "\\u";
+      AppendHex(static_cast<uint32_t>(c), 4, out);
     } else {
-      out += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
+      out += "\\U";
+      AppendHex(static_cast<uint32_t>(c), 8, out);
     }
   }
   return out + quote;
 }
 
-std::string Escape(std::string_view text) {
+std::string Escape(std::string_view text, Budget* budget) {
   std::string out;
+  if (!budget->ChargeText(text.size(), Work::kScan) || !budget->Fits(text.size())) return out;
   for (const char c : text) {
     switch (c) {
       case '&':
@@ -160,6 +171,8 @@ Expected<void> Append(const Value& value, Style style, Budget* budget, std::stri
       return {};
     case Kind::kString:
       LS_RETURN_IF_ERROR(Room(out, value.text().size(), budget));
+      if (style == Style::kRepr && !budget->ChargeText(value.text().size(), Work::kCharacters))
+        return TooBig(budget);
       if (style == Style::kStr) {
         out += value.text();
       } else if (value.markup()) {
@@ -170,6 +183,7 @@ Expected<void> Append(const Value& value, Style style, Budget* budget, std::stri
       return {};
     case Kind::kBytes: {
       LS_RETURN_IF_ERROR(Room(out, value.text().size(), budget));
+      if (!budget->ChargeText(value.text().size(), Work::kCharacters)) return TooBig(budget);
       const bool has_single = value.text().find('\'') != std::string::npos;
       const char quote = has_single && value.text().find('"') == std::string::npos ? '"' : '\'';
       out += 'b';
@@ -186,7 +200,8 @@ Expected<void> Append(const Value& value, Style style, Budget* budget, std::stri
         } else if (c == '\t') {
           out += "\\t";
         } else if (byte < 0x20 || byte >= 0x7F) {
-          out += fmt::format("\\x{:02x}", byte);
+          out += "\\x";
+          AppendHex(byte, 2, out);
         } else {
           out += c;
         }

@@ -14,7 +14,9 @@ namespace lockstep::jinja {
 std::string FloatRepr(double x);
 std::string IntText(Int x);
 std::string StringRepr(std::string_view text);  // 'it' or "it's", with escapes
-std::string Escape(std::string_view text);      // & < > ' " for HTML, as markupsafe does
+// & < > ' " for HTML, as markupsafe does. Empty once the budget is gone.
+std::string Escape(std::string_view text, Budget* budget);
+void AppendHex(uint32_t value, int digits, std::string& out);
 
 // Every append of text whose size the template chooses asks for room first: `more` bytes after
 // `out`.

@@ -24,7 +24,7 @@ struct Tree;
 struct Limits {
   size_t max_output_bytes = 16u << 20;
   size_t max_memory_bytes = 256u << 20;  // of all values alive at one moment
-  uint64_t max_steps = 10'000'000;       // one for each node, item and 128 bytes of text touched
+  uint64_t max_steps = 10'000'000;       // nodes, items, and text by Work (value.h)
   int max_depth = 200;                   // macros and recursive loops inside each other
 };
 

@@ -87,10 +87,14 @@ void AppendJsonString(std::string_view text, bool ensure_ascii, std::string& out
         break;
     }
     if (c < 0x20 || (ensure_ascii && c > 0x7E && c <= 0xFFFF && c != 0x7F)) {
-      out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
+      out += "\\u";
+      AppendHex(static_cast<uint32_t>(c), 4, out);
     } else if (ensure_ascii && c > 0xFFFF) {
       const uint32_t v = static_cast<uint32_t>(c) - 0x10000;
-      out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (v >> 10), 0xDC00 + (v & 0x3FF));
+      out += "\\u";
+      AppendHex(0xD800 + (v >> 10), 4, out);
+      out += "\\u";
+      AppendHex(0xDC00 + (v & 0x3FF), 4, out);
     } else {
       out += text.substr(start, i - start);
     }
@@ -109,7 +113,11 @@ class Dumper {
   Dumper(const DumpOptions& options, Budget* budget) : options_(options), budget_(budget) {}
 
   Expected<void> Write(const Value& value, size_t level) {
-    if (!budget_->Step(value.is_string() ? value.text().size() : 0) ||
+    // What was written since the last value too: keys, separators and indents.
+    const size_t written = out.size() - charged_;
+    charged_ = out.size();
+    if (!budget_->ChargeText(written, Work::kCopy) ||
+        !budget_->ChargeText(value.is_string() ? value.text().size() : 0, Work::kCharacters) ||
         !budget_->Fits(out.size() + (value.is_string() ? value.text().size() : 0) +
                        level * options_.indent.size()))
       return Raise(ErrorKind::kLimit, "the JSON text would not fit in the memory allowed");
@@ -178,6 +186,8 @@ class Dumper {
       const Value& key = entry->first;
       switch (key.kind()) {
         case Kind::kString:
+          if (!budget_->ChargeText(key.text().size(), Work::kCharacters))
+            return tl::unexpected(budget_->Error());
           AppendJsonString(key.text(), options_.ensure_ascii, out);
           break;
         case Kind::kNone:
@@ -217,6 +227,7 @@ class Dumper {
   }
 
   const DumpOptions& options_;
+  size_t charged_ = 0;  // of `out`
   Budget* budget_;
 };
 

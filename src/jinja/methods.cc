@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "jinja/filters.h"
 #include "jinja/format.h"
+#include "jinja/needle.h"
 #include "jinja/unicode.h"
 
 namespace lockstep::jinja {
@@ -16,6 +17,7 @@ struct MethodRow {
   std::string_view name;
   std::string_view signature;  // as in Bound::Bind; "*": reads Arguments itself
   Method call;
+  Work work = Work::kCharacters;  // on a self that is text
 };
 
 #define LS_METHOD(...)                                  \
@@ -82,6 +84,7 @@ struct Range {
   bool valid = true;  // false: start lies past the end
 };
 Expected<Range> SubRange(const Value& self, const Bound& bound, size_t first) {
+  if (!bound.has(first) && !bound.has(first + 1)) return Range{self.text(), 0, true};
   const int64_t length = CodePoints(self);
   const auto place = [&](size_t i, int64_t fallback) -> Expected<int64_t> {
     if (!bound.has(i) || bound[i].is_none()) return fallback;
@@ -99,26 +102,28 @@ Expected<Range> SubRange(const Value& self, const Bound& bound, size_t first) {
   return Range{std::string_view(self.text()).substr(begin, end - begin), start, true};
 }
 
-Expected<Value> Find(const Value& self, const Bound& bound, bool last, bool must) {
+Expected<Value> Find(Runtime& r, const Value& self, const Bound& bound, bool last, bool must) {
   if (bound[0].is_undefined() || !bound[0].is_string())
     return PythonError("must be str, not {}", TypeName(bound[0]));
   LS_TRY(const Range range, SubRange(self, bound, 1));
   size_t at = std::string_view::npos;
-  if (range.valid) at = last ? range.text.rfind(bound[0].text()) : range.text.find(bound[0].text());
+  LS_TRY(const Needle needle, Needle::Make(r, bound[0].text(), range.text));
+  if (range.valid) at = last ? needle.FindLast(range.text) : needle.Find(range.text);
   if (at == std::string_view::npos)
     return must ? Expected<Value>(PythonError("substring not found")) : Value::Integer(-1);
   return Value::Integer(range.start +
                         static_cast<int64_t>(CountCodePoints(range.text.substr(0, at))));
 }
 
-Expected<Value> Count(const Value& self, const Bound& bound) {
+Expected<Value> Count(Runtime& r, const Value& self, const Bound& bound) {
   if (!bound[0].is_string()) return PythonError("must be str, not {}", TypeName(bound[0]));
   LS_TRY(const Range range, SubRange(self, bound, 1));
   if (!range.valid) return Value::Integer(0);
   const std::string& needle = bound[0].text();
   if (needle.empty()) return Value::Integer(static_cast<Int>(CountCodePoints(range.text)) + 1);
+  LS_TRY(const Needle search, Needle::Make(r, needle, range.text));
   Int count = 0;
-  for (size_t at = 0; (at = range.text.find(needle, at)) != std::string_view::npos;
+  for (size_t at = 0; (at = search.Find(range.text, at)) != std::string_view::npos;
        at += needle.size())
     ++count;
   return Value::Integer(count);
@@ -148,11 +153,13 @@ Expected<Value> Replace(Runtime& r, const Value& self, const Bound& bound) {
   const std::string& from = bound[0].text();
   const std::string& to = bound[1].text();
   const uint64_t most = from.empty() ? text.size() + 1 : text.size() / from.size();
+  LS_TRY(const Needle needle, Needle::Make(r, from, text));
   uint64_t times = 0;
   if (from.empty()) {
     times = most;
   } else {
-    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += from.size()) ++times;
+    for (size_t at = 0; (at = needle.Find(text, at)) != std::string::npos; at += from.size())
+      ++times;
   }
   if (limit >= 0) times = std::min<uint64_t>(times, static_cast<uint64_t>(limit));
   LS_RETURN_IF_ERROR(r.Reserve(text.size() + times * to.size()));
@@ -171,7 +178,7 @@ Expected<Value> Replace(Runtime& r, const Value& self, const Bound& bound) {
   }
   size_t at = 0;
   for (uint64_t n = 0; n < times; ++n) {
-    const size_t next = text.find(from, at);
+    const size_t next = needle.Find(text, at);
     out.append(text, at, next - at);
     out += to;
     at = next + from.size();
@@ -188,6 +195,11 @@ Expected<Value> StringList(Runtime& r, const Value& self,
   return MakeList(r.budget(), std::move(items), kind);
 }
 
+Expected<void> PartsFit(Runtime& r, size_t parts) {
+  if (r.budget()->Fits(parts * 160)) return {};
+  return Raise(ErrorKind::kLimit, "the parts of a text would not fit in the memory allowed");
+}
+
 // split() and rsplit(); without a separator, at runs of white space.
 Expected<Value> Split(Runtime& r, const Value& self, const Bound& bound, bool right) {
   LS_TRY(int64_t limit, bound.Integer(1, -1));
@@ -198,6 +210,7 @@ Expected<Value> Split(Runtime& r, const Value& self, const Bound& bound, bool ri
     if (right) {
       text = Strip(text, Side::kRight);
       while (!text.empty()) {
+        LS_RETURN_IF_ERROR(PartsFit(r, parts.size()));
         if (static_cast<int64_t>(parts.size()) == limit) {
           parts.push_back(text);
           break;
@@ -217,6 +230,7 @@ Expected<Value> Split(Runtime& r, const Value& self, const Bound& bound, bool ri
     } else {
       text = Strip(text, Side::kLeft);
       while (!text.empty()) {
+        LS_RETURN_IF_ERROR(PartsFit(r, parts.size()));
         if (static_cast<int64_t>(parts.size()) == limit) {
           // the rest, with the white space at its end (split) as Python leaves it
           parts.push_back(text);
@@ -237,11 +251,13 @@ Expected<Value> Split(Runtime& r, const Value& self, const Bound& bound, bool ri
   if (!bound[0].is_string()) return PythonError("must be str or None, not {}", TypeName(bound[0]));
   const std::string& separator = bound[0].text();
   if (separator.empty()) return PythonError("empty separator");
+  LS_TRY(const Needle needle, Needle::Make(r, separator, text));
   for (;;) {
     const size_t at = static_cast<int64_t>(parts.size()) == limit ? std::string_view::npos
-                      : right                                     ? text.rfind(separator)
-                                                                  : text.find(separator);
+                      : right                                     ? needle.FindLast(text)
+                                                                  : needle.Find(text);
     if (at == std::string_view::npos) break;
+    LS_RETURN_IF_ERROR(PartsFit(r, parts.size()));
     if (right) {
       parts.push_back(text.substr(at + separator.size()));
       text = text.substr(0, at);
@@ -260,7 +276,8 @@ Expected<Value> Partition(Runtime& r, const Value& self, const Bound& bound, boo
   const std::string_view separator = bound[0].text();
   if (separator.empty()) return PythonError("empty separator");
   const std::string_view text = self.text();
-  const size_t at = right ? text.rfind(separator) : text.find(separator);
+  LS_TRY(const Needle needle, Needle::Make(r, separator, text));
+  const size_t at = right ? needle.FindLast(text) : needle.Find(text);
   if (at == std::string_view::npos) {
     if (right) return StringList(r, self, {"", "", text}, Kind::kTuple);
     return StringList(r, self, {text, "", ""}, Kind::kTuple);
@@ -284,7 +301,8 @@ Expected<Value> JoinMethod(Runtime& r, const Value& self, const Bound& bound) {
   std::string out;
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out += self.text();
-    out += self.markup() && !items[i].markup() ? Escape(items[i].text()) : items[i].text();
+    out +=
+        self.markup() && !items[i].markup() ? Escape(items[i].text(), r.budget()) : items[i].text();
   }
   return Text(r, self, std::move(out));
 }
@@ -298,6 +316,8 @@ Expected<Value> Justify(Runtime& r, const Value& self, const Bound& bound, char 
   const int64_t missing = width - CodePoints(self);
   if (missing <= 0) return self;
   LS_RETURN_IF_ERROR(r.Reserve(static_cast<uint64_t>(missing) * fill.size() + self.text().size()));
+  if (!r.budget()->ChargeText(static_cast<uint64_t>(missing) * fill.size(), Work::kScan))
+    return tl::unexpected(r.budget()->Error());
   // CPython's center puts the odd space left when the width is odd.
   int64_t left = align == 'r' ? missing : 0;
   if (align == 'c') left = missing / 2 + (missing & width & 1);
@@ -355,6 +375,8 @@ Expected<Value> FormatMethod(Runtime& r, const Value& self, const Arguments& arg
 Expected<Value> FormatMap(Runtime& r, const Value& self, const Bound& bound) {
   if (!bound[0].is(Kind::kDict)) return PythonError("format_map() takes a mapping");
   Arguments arguments;
+  if (!r.budget()->ChargeItems(bound[0].dict().entries.size()))
+    return tl::unexpected(r.budget()->Error());
   for (const auto& [key, value] : bound[0].dict().entries)
     if (key.is_string()) arguments.named.emplace_back(key.text(), value);
   return FormatMethod(r, self, arguments);
@@ -377,14 +399,14 @@ const MethodRow kStringMethods[] = {
     {"capitalize", "!", LS_METHOD(return Text(r, self, Capitalize(self.text()));)},
     {"casefold", "!", LS_METHOD(return Text(r, self, CaseFold(self.text()));)},
     {"center", "!width,fillchar=", LS_METHOD(return Justify(r, self, bound, 'c');)},
-    {"count", "!sub,start=,end=", LS_METHOD(return Count(self, bound);)},
+    {"count", "!sub,start=,end=", LS_METHOD(return Count(r, self, bound);)},
     {"encode", "encoding=,errors=", LS_METHOD(return Encode(r, self, bound);)},
-    {"endswith", "!suffix,start=,end=", LS_METHOD(return Affix(self, bound, true);)},
+    {"endswith", "!suffix,start=,end=", LS_METHOD(return Affix(self, bound, true);), Work::kScan},
     {"expandtabs", "tabsize=", LS_METHOD(return ExpandTabs(r, self, bound);)},
-    {"find", "!sub,start=,end=", LS_METHOD(return Find(self, bound, false, false);)},
+    {"find", "!sub,start=,end=", LS_METHOD(return Find(r, self, bound, false, false);)},
     {"format", "*", LS_METHOD(return FormatMethod(r, self, arguments);)},
     {"format_map", "!mapping", LS_METHOD(return FormatMap(r, self, bound);)},
-    {"index", "!sub,start=,end=", LS_METHOD(return Find(self, bound, false, true);)},
+    {"index", "!sub,start=,end=", LS_METHOD(return Find(r, self, bound, false, true);)},
     {"isalnum", "!",
      LS_METHOD(return All(self, [](char32_t c) { return IsAlpha(c) || IsNumeric(c); });)},
     {"isalpha", "!", LS_METHOD(return All(self, IsAlpha);)},
@@ -414,7 +436,7 @@ const MethodRow kStringMethods[] = {
     {"join", "!iterable", LS_METHOD(return JoinMethod(r, self, bound);)},
     {"ljust", "!width,fillchar=", LS_METHOD(return Justify(r, self, bound, 'l');)},
     {"lower", "!", LS_METHOD(return Text(r, self, ToLower(self.text()));)},
-    {"lstrip", "!chars=", LS_METHOD(return StripMethod(r, self, bound, Side::kLeft);)},
+    {"lstrip", "!chars=", LS_METHOD(return StripMethod(r, self, bound, Side::kLeft);), Work::kScan},
     {"maketrans", "*", LS_METHOD(return PythonError("str.maketrans is not supported");)},
     {"partition", "!sep", LS_METHOD(return Partition(r, self, bound, false);)},
     {"removeprefix", "!prefix",
@@ -429,17 +451,20 @@ const MethodRow kStringMethods[] = {
                                ? self.text().substr(0, self.text().size() - suffix.size())
                                : self.text());)},
     {"replace", "!old,new,count=", LS_METHOD(return Replace(r, self, bound);)},
-    {"rfind", "!sub,start=,end=", LS_METHOD(return Find(self, bound, true, false);)},
-    {"rindex", "!sub,start=,end=", LS_METHOD(return Find(self, bound, true, true);)},
+    {"rfind", "!sub,start=,end=", LS_METHOD(return Find(r, self, bound, true, false);)},
+    {"rindex", "!sub,start=,end=", LS_METHOD(return Find(r, self, bound, true, true);)},
     {"rjust", "!width,fillchar=", LS_METHOD(return Justify(r, self, bound, 'r');)},
     {"rpartition", "!sep", LS_METHOD(return Partition(r, self, bound, true);)},
     {"rsplit", "sep=,maxsplit=", LS_METHOD(return Split(r, self, bound, true);)},
-    {"rstrip", "!chars=", LS_METHOD(return StripMethod(r, self, bound, Side::kRight);)},
+    {"rstrip", "!chars=", LS_METHOD(return StripMethod(r, self, bound, Side::kRight);),
+     Work::kScan},
     {"split", "sep=,maxsplit=", LS_METHOD(return Split(r, self, bound, false);)},
-    {"splitlines",
-     "keepends=", LS_METHOD(return StringList(r, self, SplitLines(self.text(), bound.Flag(0)));)},
-    {"startswith", "!prefix,start=,end=", LS_METHOD(return Affix(self, bound, false);)},
-    {"strip", "!chars=", LS_METHOD(return StripMethod(r, self, bound, Side::kBoth);)},
+    {"splitlines", "keepends=",
+     LS_METHOD(LS_TRY(const auto lines, Lines(r, self.text(), bound.Flag(0)));
+               return StringList(r, self, lines);)},
+    {"startswith", "!prefix,start=,end=", LS_METHOD(return Affix(self, bound, false);),
+     Work::kScan},
+    {"strip", "!chars=", LS_METHOD(return StripMethod(r, self, bound, Side::kBoth);), Work::kScan},
     {"swapcase", "!", LS_METHOD(return Text(r, self, SwapCase(self.text()));)},
     {"title", "!", LS_METHOD(return Text(r, self, ToTitle(self.text()));)},
     {"translate", "*", LS_METHOD(return PythonError("str.translate is not supported");)},
@@ -546,6 +571,13 @@ std::span<const MethodRow> MethodsOf(const Value& self, int part) {
 
 }  // namespace
 
+std::vector<std::string_view> MethodNames(const Value& self) {
+  std::vector<std::string_view> names;
+  for (int part = 0; part < 2; ++part)
+    for (const MethodRow& row : MethodsOf(self, part)) names.push_back(row.name);
+  return names;
+}
+
 Expected<std::optional<Value>> FindMethod(Runtime& runtime, const Value& self,
                                           std::string_view name) {
   for (int part = 0; part < 2; ++part) {
@@ -557,7 +589,7 @@ Expected<std::optional<Value>> FindMethod(Runtime& runtime, const Value& self,
                  runtime.budget(), std::string(name),
                  [&runtime, self, method](const Arguments& arguments) -> Expected<Value> {
                    Budget* budget = runtime.budget();
-                   if (!budget->Step(self.is_string() ? self.text().size() : 0))
+                   if (!ChargeCall(budget, self, method->work, arguments))
                      return tl::unexpected(budget->Error());
                    if (method->signature == "*")
                      return method->call(runtime, self, Bound(), arguments);

@@ -6,12 +6,13 @@
 #include "base/utf8.h"
 #include "jinja/filters.h"
 #include "jinja/format.h"
+#include "jinja/needle.h"
 #include "jinja/unicode.h"
 
 namespace lockstep::jinja {
 
 Expected<void> Runtime::Reserve(uint64_t bytes) {
-  if (!budget_.Fits(bytes) || !budget_.Step(bytes)) {
+  if (!budget_.Fits(bytes) || !budget_.ChargeText(bytes, Work::kCopy)) {
     if (budget_.exhausted()) return tl::unexpected(budget_.Error());
     return Raise(ErrorKind::kLimit, "a value of {} bytes would not fit in the memory allowed",
                  bytes);
@@ -103,6 +104,8 @@ Expected<bool> Iterator::Next(Runtime& runtime, Value* out) {
 Expected<std::vector<Value>> ToVector(Runtime& runtime, const Value& iterable) {
   if (iterable.is_sequence()) {
     LS_RETURN_IF_ERROR(runtime.Reserve(iterable.items().size() * sizeof(Value)));
+    if (!runtime.budget()->ChargeItems(iterable.items().size()))
+      return tl::unexpected(runtime.budget()->Error());
     return iterable.items();
   }
   LS_TRY(Iterator iterator, Iterator::Over(iterable));
@@ -257,7 +260,8 @@ Expected<Value> Repeat(Runtime& runtime, const Value& sequence, Int times) {
 
 // What Markup % x does: every text among the arguments is escaped.
 Expected<Value> EscapeArgument(Runtime& runtime, const Value& value) {
-  if (value.is_string() && !value.markup()) return runtime.String(Escape(value.text()));
+  if (value.is_string() && !value.markup())
+    return runtime.String(Escape(value.text(), runtime.budget()));
   return value;
 }
 
@@ -299,8 +303,8 @@ Expected<Value> BinaryOp(Runtime& runtime, char op, const Value& a, const Value&
     LS_RETURN_IF_ERROR(runtime.Reserve(a.text().size() + b.text().size()));
     if (a.markup() == b.markup()) return runtime.String(a.text() + b.text()).AsMarkup(a.markup());
     return runtime
-        .String((a.markup() ? a.text() : Escape(a.text())) +
-                (b.markup() ? b.text() : Escape(b.text())))
+        .String((a.markup() ? a.text() : Escape(a.text(), runtime.budget())) +
+                (b.markup() ? b.text() : Escape(b.text(), runtime.budget())))
         .AsMarkup();
   }
   if (op == '+' && a.is_sequence() && a.kind() == b.kind()) {
@@ -331,8 +335,10 @@ Expected<bool> Contains(Runtime& runtime, const Value& container, const Value& i
     case Kind::kString:
       if (!item.is_string())
         return PythonError("'in <string>' requires string as left operand, not {}", TypeName(item));
-      if (!budget->Step(container.text().size())) return tl::unexpected(budget->Error());
-      return container.text().find(item.text()) != std::string::npos;
+      {
+        LS_TRY(const Needle needle, Needle::Make(runtime, item.text(), container.text()));
+        return needle.Find(container.text()) != std::string::npos;
+      }
     case Kind::kDict: {
       LS_TRY([[maybe_unused]] const size_t hashable, Hash(item, budget));
       return container.dict().Find(item, budget) != nullptr;
@@ -394,6 +400,10 @@ Expected<Value> Slice(Runtime& runtime, const Value& object, const Value& start,
     return MakeList(runtime.budget(), std::move(items), object.kind());
   }
   const std::string& text = object.text();
+  const bool plain = static_cast<size_t>(n) == text.size();
+  if (!runtime.budget()->ChargeText(
+          plain ? (by == 1 ? 0 : static_cast<uint64_t>(count)) : text.size(), Work::kCharacters))
+    return tl::unexpected(runtime.budget()->Error());
   std::string out;
   if (static_cast<size_t>(n) == text.size()) {  // one byte a character
     if (by == 1) {
@@ -473,7 +483,8 @@ Expected<std::optional<Value>> Subscript(Runtime& runtime, const Value& object, 
     return std::optional<Value>(Value::Integer(static_cast<unsigned char>(text[at])));
   if (static_cast<size_t>(length) == text.size())
     return std::optional<Value>(runtime.String(text.substr(at, 1)).AsMarkup(object.markup()));
-  LS_RETURN_IF_ERROR(runtime.Reserve(text.size()));
+  if (!runtime.budget()->ChargeText(text.size(), Work::kScan))
+    return tl::unexpected(runtime.budget()->Error());
   const size_t begin = ByteOffset(text, at);
   size_t end = begin;
   NextCodePoint(text, end);
@@ -507,6 +518,8 @@ Expected<std::optional<Value>> FindAttribute(Runtime& runtime, const Value& obje
     return std::optional<Value>(Value());
   switch (object.kind()) {
     case Kind::kNamespace:
+      if (!runtime.budget()->ChargeItems(object.As<NamespaceObject>().attributes.size() / 8))
+        return tl::unexpected(runtime.budget()->Error());
       for (const auto& [key, value] : object.As<NamespaceObject>().attributes)
         if (key == name) return std::optional<Value>(value);
       return std::optional<Value>();
@@ -573,7 +586,7 @@ AttributePath::AttributePath(Runtime& runtime, const Value& path) {
     return;
   }
   std::string_view rest = path.text();
-  for (;;) {
+  while (runtime.budget()->Step()) {
     const size_t dot = rest.find('.');
     const std::string_view part = rest.substr(0, dot);
     const bool digits = !part.empty() && part.size() < 30 &&
@@ -587,6 +600,7 @@ AttributePath::AttributePath(Runtime& runtime, const Value& path) {
 
 Expected<Value> AttributePath::Get(Runtime& runtime, Value item, const Value* default_value) const {
   for (const Value& part : parts_) {
+    if (!runtime.budget()->Step()) return tl::unexpected(runtime.budget()->Error());
     LS_TRY(item, GetItem(runtime, item, part));
     if (item.is_undefined() && default_value && !default_value->is_none()) item = *default_value;
   }

@@ -22,7 +22,7 @@ std::string LoopObject::Describe() const {
 Expected<void> Evaluator::Write(std::string& out, std::string_view text) {
   if (out.size() + text.size() > limits_.max_output_bytes)
     return Raise(ErrorKind::kLimit, "the text is longer than {} bytes", limits_.max_output_bytes);
-  if (!budget()->Step(text.size())) return tl::unexpected(budget()->Error());
+  if (!budget()->ChargeText(text.size(), Work::kCopy)) return tl::unexpected(budget()->Error());
   out += text;
   return {};
 }
@@ -31,7 +31,7 @@ Expected<void> Evaluator::Print(std::string& out, const Value& value) {
   if (value.is_string() && (!autoescape_ || value.markup())) return Write(out, value.text());
   if (value.is(Kind::kLoop)) LS_RETURN_IF_ERROR(ObjectLength(value));
   LS_TRY(const std::string text, Str(value, budget()));
-  return Write(out, autoescape_ ? Escape(text) : text);
+  return Write(out, autoescape_ ? Escape(text, budget()) : text);
 }
 
 // The result of a call or filter block is joined to the text as it is, so it must be text.
@@ -237,6 +237,7 @@ Expected<Flow> Evaluator::ExecGeneration(const Stmt& stmt, const FramePtr& frame
   const std::string_view fresh = std::string_view(*root_out_).substr(counted_bytes_);
   counted_points_ += CountCodePoints(fresh);
   counted_bytes_ = root_out_->size();
+  budget()->ChargeText(text.size(), Work::kScan);
   spans_.emplace_back(counted_points_, counted_points_ + CountCodePoints(text));
   budget()->Allocate(sizeof(spans_[0]));
   LS_RETURN_IF_ERROR(Write(out, text));
@@ -269,6 +270,7 @@ Expected<void> Evaluator::Assign(const Expr& target, Value value, const FramePtr
                    "got '{}'. Please rename the attribute.",
                    target.name);
     auto& attributes = object.As<NamespaceObject>().attributes;
+    budget()->ChargeItems(attributes.size() / 8);
     for (auto& [name, slot] : attributes) {
       if (name != target.name) continue;
       slot = std::move(value);

@@ -41,6 +41,8 @@ Expected<bool> IsNameOf(Runtime& runtime, const Value& value, bool (*has)(std::s
 // str(value).islower() and .isupper()
 Expected<bool> HasCase(Runtime& runtime, const Value& value, bool upper) {
   LS_TRY(const std::string text, Str(value, runtime.budget()));
+  if (!runtime.budget()->ChargeText(text.size(), Work::kCharacters))
+    return tl::unexpected(runtime.budget()->Error());
   bool cased = false;
   for (const char32_t c : Decode(text)) {
     if (upper ? IsLower(c) || IsTitle(c) : IsUpper(c) || IsTitle(c)) return false;
@@ -114,13 +116,19 @@ const TestRow* FindTest(std::string_view name) {
 
 }  // namespace
 
+std::vector<std::string_view> TestNames() {
+  std::vector<std::string_view> names;
+  for (const TestRow& row : kTests) names.push_back(row.name);
+  return names;
+}
+
 bool HasTest(std::string_view name) { return FindTest(name) != nullptr; }
 
 Expected<bool> CallTest(Runtime& runtime, std::string_view name, const Value& value,
                         const Arguments& arguments) {
   const TestRow* row = FindTest(name);
   if (!row) return Raise(ErrorKind::kTemplateRuntime, "No test named '{}'.", name);
-  if (!runtime.budget()->Step(value.is_string() ? value.text().size() : 0))
+  if (!ChargeCall(runtime.budget(), value, Work::kCopy, arguments))
     return tl::unexpected(runtime.budget()->Error());
   std::vector<Value> values = arguments.positional;
   for (const auto& [key, argument] : arguments.named) {

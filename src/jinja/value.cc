@@ -31,8 +31,11 @@ std::string_view ErrorKindName(ErrorKind kind) {
 Error TemplateError::ToError(std::string_view place) const {
   // What the caller sent is at fault for raise_exception; the template for the rest.
   const ErrorCode code = kind == ErrorKind::kRaiseException ? ErrorCode::kUsage : ErrorCode::kInput;
-  if (line == 0) return {code, fmt::format("{}: {}", place, message)};
-  return {code, fmt::format("{}: line {} of the chat template: {}", place, line, message)};
+  // The message may hold any text of the template or the conversation.
+  const std::string text =
+      line == 0 ? fmt::format("{}: {}", place, message)
+                : fmt::format("{}: line {} of the chat template: {}", place, line, message);
+  return Fail(code, "{}", text).value();
 }
 
 TemplateError Budget::Error() const {
@@ -102,6 +105,7 @@ Expected<Value> MakeList(Budget* budget, std::vector<Value> items, Kind kind) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
   if (depth >= kMaxValueDepth) return TooDeep();
+  if (budget && !budget->ChargeItems(items.size())) return tl::unexpected(budget->Error());
   return Value(kind, std::make_shared<ListObject>(budget, std::move(items), depth + 1));
 }
 
@@ -115,6 +119,7 @@ Expected<Value> MakeDict(Budget* budget, std::vector<std::pair<Value, Value>> en
     hashes.push_back(hash);
   }
   if (depth >= kMaxValueDepth) return TooDeep();
+  if (budget && !budget->ChargeItems(2 * entries.size())) return tl::unexpected(budget->Error());
   // As in Python: a key that comes again keeps its first place and takes the last value.
   std::vector<std::pair<Value, Value>> unique;
   std::unordered_multimap<size_t, size_t> index;
@@ -293,7 +298,7 @@ bool Equal(const Value& a, const Value& b, Budget* budget) {
     case Kind::kBytes:
       if (a.object() == b.object()) return true;
       if (a.text().size() != b.text().size()) return false;
-      if (budget) budget->Step(a.text().size());
+      if (budget && !budget->ChargeText(a.text().size(), Work::kCopy)) return false;
       return a.text() == b.text();
     case Kind::kList:
     case Kind::kTuple:
@@ -328,6 +333,8 @@ Expected<size_t> Hash(const Value& value, Budget* budget) {
     case Kind::kFloat:
       return std::hash<double>{}(value.real());  // 1, 1.0 and True are one key
     case Kind::kString:
+      if (budget && !budget->ChargeText(value.text().size(), Work::kScan))
+        return tl::unexpected(budget->Error());
       return std::hash<std::string_view>{}(value.text());
     case Kind::kTuple: {
       size_t hash = 0x9e3779b97f4a7c15u;
@@ -359,7 +366,8 @@ Expected<bool> Less(const Value& a, const Value& b, std::string_view op, Budget*
     return or_equal ? a.real() <= b.real() : a.real() < b.real();
   }
   if (a.is_string() && b.is_string()) {
-    if (budget) budget->Step(std::min(a.text().size(), b.text().size()));
+    if (budget && !budget->ChargeText(std::min(a.text().size(), b.text().size()), Work::kCopy))
+      return tl::unexpected(budget->Error());
     return or_equal ? a.text() <= b.text() : a.text() < b.text();  // UTF-8 sorts as code points do
   }
   if (a.is_sequence() && a.kind() == b.kind()) {

@@ -25,18 +25,27 @@ using Int = __int128;
 
 inline constexpr int kMaxValueDepth = 600;  // base/json.h lets 512 levels in
 
+// Bytes of text that work of a kind passes over in the time of one step (about 0.1 us), so that
+// max_steps is a bound on time whatever a template does.
+enum class Work : uint32_t {
+  kCopy = 64,       // copies, comparisons: what memcpy and memcmp do
+  kScan = 8,        // looks at every byte: search, escape, count
+  kCharacters = 4,  // decodes every character and asks Unicode about it
+  kHeavy = 1,       // allocates or formats for single characters
+};
+
 // Time and memory of one rendering. Sticky: once exhausted, every later check fails.
 class Budget {
  public:
   Budget(uint64_t max_steps, size_t max_bytes) : steps_left_(max_steps), max_bytes_(max_bytes) {}
 
-  // One step, and one more for each 128 bytes touched. False when the time is used up.
-  bool Step(size_t bytes = 0) {
-    const uint64_t cost = 1 + bytes / 128;
-    if (cost > steps_left_) exhausted_ = true;
-    steps_left_ -= cost > steps_left_ ? steps_left_ : cost;
-    return !exhausted_;
+  // One step: a node of the template, an item. False when the time is used up.
+  bool Step() { return Spend(1); }
+  // Every operation on text asks before it works; so does every operation on items.
+  bool ChargeText(uint64_t bytes, Work work) {
+    return Spend(1 + bytes / static_cast<uint32_t>(work));
   }
+  bool ChargeItems(uint64_t items) { return Spend(1 + items); }
   // May `bytes` more be allocated? Asked before anything whose size the template chooses.
   bool Fits(size_t bytes) const { return bytes <= max_bytes_ && live_ <= max_bytes_ - bytes; }
   void Allocate(size_t bytes) {
@@ -48,6 +57,12 @@ class Budget {
   TemplateError Error() const;
 
  private:
+  bool Spend(uint64_t cost) {
+    if (cost > steps_left_) exhausted_ = true;
+    steps_left_ -= cost > steps_left_ ? steps_left_ : cost;
+    return !exhausted_;
+  }
+
   uint64_t steps_left_;
   size_t max_bytes_;
   size_t live_ = 0;
