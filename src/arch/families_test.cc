@@ -141,6 +141,21 @@ TEST(Gemma3, OldAndNewRopeLayoutsGiveTheSameSpec) {
   EXPECT_EQ(std::get<LinearScaling>(*Attention(old_layout, 2).rope->scaling).factor, 8);
 }
 
+TEST(Gemma3, KeysThatTransformersReadsWithoutEffectAreReportedAndChangeNothing) {
+  // Gemma3Attention does not pass attn_logit_softcapping on; the old word "type" in rope_scaling
+  // loses against the rope_type "default" that transformers starts from.
+  const Json json = *ParseJson(Config("gemma3_text", R"("attn_logit_softcapping": 30.0,
+      "rope_scaling": {"type": "linear", "factor": 8.0})"),
+                               "config.json");
+  HfConfig config(json, "config.json");
+  const auto spec = FindHfArchitecture("gemma3_text")->build(config);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ(Attention(*spec, 5).logit_softcap, std::nullopt);
+  EXPECT_EQ(Attention(*spec, 5).rope->scaling, std::nullopt);
+  EXPECT_EQ(config.UnreadKeys(),
+            (std::vector<std::string>{"attn_logit_softcapping", "rope_scaling.type"}));
+}
+
 TEST(Gemma3, TheTextPartOfAMultimodalFileStatesOnlyWhatDiffers) {
   // gemma-3-4b-it as published.
   const ModelSpec spec = SpecOf(R"({"architectures": ["Gemma3ForConditionalGeneration"],

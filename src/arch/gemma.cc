@@ -106,6 +106,9 @@ Result<ModelSpec> BuildGemma3(HfConfig& config) {
                      .eps = 1e-6,
                      .one_rope = false}));
   LS_RETURN_IF_ERROR(ParseNewer(config, decoder, std::nullopt, std::nullopt));
+  // The class has the key, but Gemma3Attention never passes it on: only the final cap acts.
+  if (decoder.attention.logit_softcap) config.ReportUnread("attn_logit_softcapping");
+  decoder.attention.logit_softcap.reset();
   decoder.attention.q_norm = decoder.attention.k_norm = decoder.spec.final_norm;
   RopeQuery query{.head_dim = decoder.attention.head_dim,
                   .default_theta = 1000000,

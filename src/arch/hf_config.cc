@@ -235,7 +235,7 @@ tl::unexpected<Error> HfConfig::Bad(std::string_view key, std::string_view expec
 }
 
 std::vector<std::string> HfConfig::UnreadKeys() const {
-  std::vector<std::string> unread;
+  std::vector<std::string> unread = without_effect_;
   if (!config_.is_object()) return unread;
   for (const auto& [key, value] : config_.items()) {
     if (read_.contains(key) || value.is_null()) continue;

@@ -53,6 +53,8 @@ class HfConfig {
       const;  // "config.json: "key" is X, expected ..."
 
   const std::string& place() const { return place_; }
+  // A key that was seen and, as in transformers, has no effect.
+  void ReportUnread(std::string key) { without_effect_.push_back(std::move(key)); }
   // Keys that nothing read and that are not on the list of keys known to change no number of a
   // forward pass (dropout, initializer_range, architectures, ...: table in hf_config.cc).
   std::vector<std::string> UnreadKeys() const;
@@ -61,6 +63,7 @@ class HfConfig {
   const Json& config_;
   std::string place_;
   std::set<std::string, std::less<>> read_;
+  std::vector<std::string> without_effect_;
   std::list<HfConfig> objects_;  // made by RequireObject; their place ends with the key
 };
 

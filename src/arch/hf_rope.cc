@@ -72,6 +72,11 @@ Result<RopeSource> FindSource(HfConfig& config, std::string_view layer_type) {
   }
   if (scaling != nullptr && layer_type == "full_attention") {
     source.place = fmt::format("{}: rope_scaling", config.place());
+    // transformers updates a dictionary that says rope_type "default" already: the older word
+    // "type" changes nothing there, though whoever wrote it meant it to.
+    if (parameters == nullptr) source.parameters["rope_type"] = "default";
+    if (scaling->contains("type") && !scaling->contains("rope_type"))
+      config.ReportUnread("rope_scaling.type");
     for (const auto& [key, value] : scaling->items()) source.parameters[key] = value;
   }
   return source;
