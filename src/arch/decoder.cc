@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "arch/gguf_presence.h"
+
 namespace lockstep {
 
 Result<ModelSpec> ParseHfDecoder(HfConfig& config, const HfDecoderQuery& query) {
@@ -73,15 +75,19 @@ Result<ModelSpec> ParseGgufDecoder(GgufConfig& config, const GgufDecoderQuery& q
   LS_TRY(const RopeSpec rope, ParseGgufRope(config, {.head_dim = first.head_dim,
                                                      .default_theta = query.default_theta,
                                                      .yarn_truncate = query.yarn_truncate}));
+  LS_TRY(const bool q_bias, InEveryLayer(config, "attn_q.bias", num_layers));
+  LS_TRY(const bool k_bias, InEveryLayer(config, "attn_k.bias", num_layers));
+  LS_TRY(const bool v_bias, InEveryLayer(config, "attn_v.bias", num_layers));
+  LS_TRY(const bool o_bias, InEveryLayer(config, "attn_output.bias", num_layers));
   for (const AttentionSpec& stated : heads) {
     if (stated.num_key_value_heads == 0 || stated.head_dim != first.head_dim)
       return config.Bad("attention.head_count_kv", "attention of one head size in every layer");
     AttentionSpec attention = stated;
     attention.rope = rope;
-    attention.q_bias = config.HasTensor("blk.0.attn_q.bias");
-    attention.k_bias = config.HasTensor("blk.0.attn_k.bias");
-    attention.v_bias = config.HasTensor("blk.0.attn_v.bias");
-    attention.o_bias = config.HasTensor("blk.0.attn_output.bias");
+    attention.q_bias = q_bias;
+    attention.k_bias = k_bias;
+    attention.v_bias = v_bias;
+    attention.o_bias = o_bias;
     LayerSpec layer;
     layer.mixer_pre_norm = RmsNorm(eps);
     layer.mlp_pre_norm = RmsNorm(eps);

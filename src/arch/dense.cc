@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "arch/gguf_presence.h"
+
 namespace lockstep {
 
 NormSpec LayerNorm(double eps, bool bias) {
@@ -83,11 +85,15 @@ Result<DecoderFacts> ParseGgufDense(GgufConfig& config, const GgufDenseQuery& de
         layer.num_key_value_heads != attention.num_key_value_heads ||
         layer.num_key_value_heads == 0)
       return config.Bad("attention.head_count_kv", "the same heads in all layers");
-  const bool qkv_bias = config.HasTensor("blk.0.attn_qkv.bias");
-  attention.q_bias = qkv_bias || config.HasTensor("blk.0.attn_q.bias");
-  attention.k_bias = qkv_bias || config.HasTensor("blk.0.attn_k.bias");
-  attention.v_bias = qkv_bias || config.HasTensor("blk.0.attn_v.bias");
-  attention.o_bias = config.HasTensor("blk.0.attn_output.bias");
+  const auto present = [&](std::string_view tensor) {
+    return InEveryLayer(config, tensor, decoder.num_layers);
+  };
+  LS_TRY(const bool qkv_bias, present("attn_qkv.bias"));
+  LS_TRY(attention.q_bias, present("attn_q.bias"));
+  LS_TRY(attention.k_bias, present("attn_k.bias"));
+  LS_TRY(attention.v_bias, present("attn_v.bias"));
+  if (qkv_bias) attention.q_bias = attention.k_bias = attention.v_bias = true;
+  LS_TRY(attention.o_bias, present("attn_output.bias"));
 
   const std::string_view eps_key = defaults.norm == NormKind::kRms
                                        ? "attention.layer_norm_rms_epsilon"
@@ -105,8 +111,8 @@ Result<DecoderFacts> ParseGgufDense(GgufConfig& config, const GgufDenseQuery& de
          UniformSize(config, "feed_forward_length", decoder.num_layers));
   decoder.mlp.gated = defaults.gated;
   decoder.mlp.activation = defaults.activation;
-  decoder.mlp.up_bias = config.HasTensor("blk.0.ffn_up.bias");
-  decoder.mlp.down_bias = config.HasTensor("blk.0.ffn_down.bias");
+  LS_TRY(decoder.mlp.up_bias, present("ffn_up.bias"));
+  LS_TRY(decoder.mlp.down_bias, present("ffn_down.bias"));
 
   if (defaults.has_rope) {
     GgufRopeQuery query = defaults.rope;

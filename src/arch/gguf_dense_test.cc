@@ -35,12 +35,16 @@ GgufTestFile FileOf(const std::string& architecture, const ModelSpec& spec,
   for (const int64_t eos : spec.tokens.eos) file.Int("/tokenizer.ggml.eos_token_id", eos);
   file.Tensor("token_embd.weight", {vocab, hidden});
   if (!spec.lm_head.tied) file.Tensor("output.weight", {vocab, hidden});
-  if (attention.q_bias) file.Tensor("blk.0.attn_q.bias", {1});
-  if (attention.k_bias) file.Tensor("blk.0.attn_k.bias", {1});
-  if (attention.v_bias) file.Tensor("blk.0.attn_v.bias", {1});
-  if (attention.o_bias) file.Tensor("blk.0.attn_output.bias", {1});
-  if (Mlp(spec).up_bias) file.Tensor("blk.0.ffn_up.bias", {1});
-  if (Mlp(spec).down_bias) file.Tensor("blk.0.ffn_down.bias", {1});
+  const auto in_each_layer = [&](bool present, std::string_view name) {
+    for (size_t i = 0; present && i < spec.layers.size(); ++i)
+      file.Tensor(fmt::format("blk.{}.{}", i, name), {1});
+  };
+  in_each_layer(attention.q_bias, "attn_q.bias");
+  in_each_layer(attention.k_bias, "attn_k.bias");
+  in_each_layer(attention.v_bias, "attn_v.bias");
+  in_each_layer(attention.o_bias, "attn_output.bias");
+  in_each_layer(Mlp(spec).up_bias, "ffn_up.bias");
+  in_each_layer(Mlp(spec).down_bias, "ffn_down.bias");
   return file;
 }
 
@@ -151,6 +155,20 @@ TEST(GgufDense, HostileSizesAreErrorsThatNameTheKey) {
           << key << " " << value << ": " << message(key, value);
   EXPECT_NE(message("attention.head_count_kv", 3).find("attention.head_count_kv"),
             std::string::npos);
+}
+
+TEST(GgufDense, ABiasOfSomeLayersOnlyIsRefusedByName) {
+  const ModelSpec spec = SpecOf(Config("qwen2"));
+  GgufTestFile file = FileOf("qwen2", spec);
+  std::erase_if(file.checkpoint.tensors,
+                [](const TensorInfo& t) { return t.name == "blk.5.attn_k.bias"; });
+  GgufConfig config(file.checkpoint, "qwen2");
+  const auto built = FindGgufArchitecture("qwen2")->build(config);
+  ASSERT_FALSE(built);
+  EXPECT_NE(built.error().message.find("\"blk.0.attn_k.bias\" is present and \"blk.5.attn_k.bias\" "
+                                       "is absent"),
+            std::string::npos)
+      << built.error().message;
 }
 
 }  // namespace

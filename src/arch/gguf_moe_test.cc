@@ -79,10 +79,12 @@ void ExpectSame(const GgufTestFile& file, const std::string& architecture,
 }
 
 // Only their presence is read.
-void AddBiases(GgufTestFile& file, bool with_o) {
-  file.Tensor("blk.0.attn_q.bias", {1}).Tensor("blk.0.attn_k.bias", {1});
-  file.Tensor("blk.0.attn_v.bias", {1});
-  if (with_o) file.Tensor("blk.0.attn_output.bias", {1});
+void AddBiases(GgufTestFile& file, int64_t num_layers, bool with_o) {
+  for (int64_t i = 0; i < num_layers; ++i) {
+    for (const char* name : {"attn_q.bias", "attn_k.bias", "attn_v.bias"})
+      file.Tensor(fmt::format("blk.{}.{}", i, name), {1});
+    if (with_o) file.Tensor(fmt::format("blk.{}.attn_output.bias", i), {1});
+  }
 }
 
 TEST(GgufMoe, LlamaWithExpertsIsMixtral) {
@@ -92,7 +94,7 @@ TEST(GgufMoe, LlamaWithExpertsIsMixtral) {
 TEST(GgufMoe, Qwen2MoeStatesTheSame) {
   const Json json = Config("qwen2-moe");
   GgufTestFile file = Common("qwen2moe", json);
-  AddBiases(file, /*with_o=*/false);
+  AddBiases(file, json["num_hidden_layers"], /*with_o=*/false);
   file.Int("expert_shared_feed_forward_length", json["shared_expert_intermediate_size"]);
   ExpectSame(file, "qwen2moe", "qwen2-moe");
 }
@@ -122,7 +124,7 @@ TEST(GgufMoe, GraniteMoeStatesTheSame) {
 TEST(GgufMoe, GptOssStatesTheSame) {
   const Json json = Config("gpt-oss");
   GgufTestFile file = Common("gpt-oss", json);
-  AddBiases(file, /*with_o=*/true);
+  AddBiases(file, json["num_hidden_layers"], /*with_o=*/true);
   file.Int("attention.sliding_window", json["sliding_window"]);
   file.Int("expert_feed_forward_length", json["intermediate_size"]);
   const Json& rope = json["rope_parameters"];
@@ -132,8 +134,9 @@ TEST(GgufMoe, GptOssStatesTheSame) {
 }
 
 TEST(GgufMoe, PhimoeStatesTheSame) {
-  GgufTestFile file = Common("phimoe", Config("phimoe"));
-  AddBiases(file, /*with_o=*/true);
+  const Json json = Config("phimoe");
+  GgufTestFile file = Common("phimoe", json);
+  AddBiases(file, json["num_hidden_layers"], /*with_o=*/true);
   file.Tensor("output.bias", {1}).Int("attention.sliding_window", 0);
   ExpectSame(file, "phimoe", "phimoe");
 }

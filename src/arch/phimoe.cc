@@ -1,6 +1,7 @@
 // Phi-3.5-MoE: layer norms, biases everywhere, two experts chosen by sparsemixer.
 // transformers: models/phimoe.
 #include "arch/decoder.h"
+#include "arch/gguf_presence.h"
 
 namespace lockstep {
 namespace {
@@ -93,7 +94,8 @@ Result<ModelSpec> BuildGguf(GgufConfig& config) {
   if (window < 0 || window > kMaxLength)
     return config.Bad("attention.sliding_window", fmt::format("0 to {}", kMaxLength));
   const bool fused = config.HasTensor("blk.0.attn_qkv.weight");
-  const bool fused_bias = config.HasTensor("blk.0.attn_qkv.bias");
+  LS_TRY(const bool fused_bias,
+         InEveryLayer(config, "attn_qkv.bias", static_cast<int64_t>(spec.layers.size())));
   for (LayerSpec& layer : spec.layers) {
     AttentionSpec& attention = AttentionOf(layer);
     if (fused) attention.q_bias = attention.k_bias = attention.v_bias = fused_bias;
