@@ -178,7 +178,8 @@ void AddTraceVerb(CLI::App& app, Action& action) {
   verb->add_flag("-q,--quiet", args->quiet, "No notes");
   verb->add_flag("--json", args->json, "A summary as JSON");
   verb->footer(
-      "Without -p, --prompts or --ids the five built-in prompts are run (without a tokenizer, three\n"
+      "Without -p, --prompts or --ids the five built-in prompts are run (without a tokenizer, "
+      "three\n"
       "lists of ids). docs/formats/trace.md\n"
       "describes the file; `lockstep verify` reads it on either side.\n\n"
       "Example: lockstep trace smollm2.gguf -p \"Hello\" --hidden --out hello.safetensors");

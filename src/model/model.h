@@ -1,6 +1,6 @@
-// Model: a checkpoint that is understood: its spec and its weights where they lie. Made by LoadModel
-// from formats/ and arch/; read by everything that computes. The spec is valid (spec/validate.h) and
-// every weight that it needs is bound.
+// Model: a checkpoint that is understood: its spec and its weights where they lie. Made by
+// LoadModel from formats/ and arch/; read by everything that computes. The spec is valid
+// (spec/validate.h) and every weight that it needs is bound.
 #pragma once
 
 #include <filesystem>
