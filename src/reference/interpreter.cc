@@ -9,6 +9,7 @@
 #include "reference/linear.h"
 #include "reference/ops.h"
 #include "reference/rope.h"
+#include "spec/rope_facts.h"
 
 namespace lockstep {
 namespace {
@@ -417,12 +418,6 @@ class Pass {
   int layer_ = -1;
 };
 
-bool StretchesItself(const LayerSpec& layer) {
-  const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
-  return attention != nullptr && attention->rope && attention->rope->scaling &&
-         std::holds_alternative<DynamicScaling>(*attention->rope->scaling);
-}
-
 Status CheckCall(const ModelSpec& spec, int64_t held, std::span<const int32_t> ids) {
   if (ids.empty())
     return UsageError("there are no tokens to run; give a prompt of at least one token");
@@ -448,7 +443,7 @@ Status CheckCall(const ModelSpec& spec, int64_t held, std::span<const int32_t> i
 
 std::optional<int64_t> ContextLimit(const ModelSpec& spec) {
   if (spec.embedding.positions) return spec.embedding.positions->num_positions;
-  if (std::ranges::any_of(spec.layers, StretchesItself)) return std::nullopt;
+  if (StretchesWithLength(spec)) return std::nullopt;
   if (spec.max_position_embeddings <= 0) return std::nullopt;
   return spec.max_position_embeddings;
 }
