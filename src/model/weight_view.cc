@@ -18,6 +18,11 @@ int64_t StoredRow(int64_t row, int64_t pair_dim) {
 
 }  // namespace
 
+const std::byte* WeightView::RowBytes(int64_t row) const {
+  if (pair_dim != 0 && rows > 1) row = StoredRow(row, pair_dim);
+  return data + (offset + row * row_stride) / type->block_elements * type->block_bytes;
+}
+
 void WeightView::ReadRows(int64_t first, int64_t count, float* out, int64_t out_stride) const {
   LS_CHECK(first >= 0 && count >= 0 && first + count <= rows, "{}: rows {}+{} of {}", tensor, first,
            count, rows);
@@ -41,10 +46,7 @@ void WeightView::ReadRows(int64_t first, int64_t count, float* out, int64_t out_
     }
   } else {
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = pair_dim != 0 && rows > 1 ? StoredRow(first + i, pair_dim) : first + i;
-      const int64_t element = offset + row * row_stride;
-      type->dequantize(data + element / type->block_elements * block_bytes, cols,
-                       out + i * out_stride);
+      type->dequantize(RowBytes(first + i), cols, out + i * out_stride);
     }
   }
   if (pair_dim != 0 && rows == 1) {  // a bias: its outputs lie along the one row

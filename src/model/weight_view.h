@@ -31,6 +31,8 @@ struct WeightView {
   // Rows [first, first + count) as floats: out[i * out_stride + c], as TensorType::dequantize gives
   // them (F64 is rounded to float), plus `addend`.
   void ReadRows(int64_t first, int64_t count, float* out, int64_t out_stride) const;
+  // Where row `row` is stored. Only for col_stride 1.
+  const std::byte* RowBytes(int64_t row) const;
   int64_t elements() const { return rows * cols; }
 };
 

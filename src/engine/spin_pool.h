@@ -1,0 +1,51 @@
+// SpinPool: threads that walk through one computation together, phase by phase. A decode step has
+// some hundred phases of ten microseconds each: workers spin at a barrier rather than sleep.
+// Between two computations they spin briefly and then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class SpinPool {
+ public:
+  explicit SpinPool(int num_threads);  // >= 1, the caller's thread is worker 0
+  ~SpinPool();
+  SpinPool(const SpinPool&) = delete;
+  SpinPool& operator=(const SpinPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Calls fn(worker) once on every worker and returns when all have returned.
+  void Run(const std::function<void(int)>& fn);
+
+  // Inside Run: no worker passes before all have come.
+  void Barrier();
+
+ private:
+  void Loop(int worker);
+
+  std::vector<std::thread> threads_;
+  const std::function<void(int)>* fn_ = nullptr;
+  alignas(64) std::atomic<uint32_t> generation_ = 0;  // of Run
+  alignas(64) std::atomic<uint32_t> arrived_ = 0;     // at the barrier
+  alignas(64) std::atomic<uint32_t> phase_ = 0;       // barriers passed
+  alignas(64) std::atomic<uint32_t> running_ = 0;
+  std::atomic<bool> stop_ = false;
+};
+
+// Worker `worker` of `workers` takes [first, second) of n, in whole multiples of `grain`.
+inline std::pair<int64_t, int64_t> Share(int64_t n, int worker, int workers, int64_t grain = 1) {
+  const int64_t units = (n + grain - 1) / grain;
+  const int64_t begin = units * worker / workers * grain,
+                end = units * (worker + 1) / workers * grain;
+  return {begin < n ? begin : n, end < n ? end : n};
+}
+
+}  // namespace lockstep
