@@ -195,6 +195,16 @@ TEST_F(Program, RunAndTraceChooseTheSameTokens) {
   EXPECT_EQ(run.err, "");
 }
 
+TEST_F(Program, TheEngineChoosesTheTokensOfTheReference) {
+  for (const char* model : {"llama", "gpt2", "qwen3-moe", "lfm2", "deepseek-v3"}) {
+    const std::string arguments = fmt::format("run $M/{} --ids 1,5,9 --greedy -n 6 -q", model);
+    const Outcome reference = Run(arguments), engine = Run(arguments + " --engine");
+    EXPECT_EQ(engine.code, 0) << engine.err;
+    EXPECT_EQ(engine.out, reference.out) << model;
+  }
+  EXPECT_EQ(Run("run $M/llama --ids 1 --activations fp32").code, 2);  // without --engine
+}
+
 TEST_F(Program, TheSameSeedGivesTheSameText) {
   const std::string arguments = "run $M/llama --ids 1,5,9 -n 12 --temperature 2 --seed ";
   EXPECT_EQ(Run(arguments + "5").out, Run(arguments + "5").out);

@@ -59,7 +59,7 @@ Json ToJson(const Answer& answer) {
           {"decode_seconds", answer.decode_seconds}};
 }
 
-Result<Answer> MakeAnswer(ReferenceDecoder& decoder, const AnswerRequest& request) {
+Result<Answer> MakeAnswer(RewindableDecoder& decoder, const AnswerRequest& request) {
   Answer answer;
   const std::span<const int32_t> ids = request.ids;
   const size_t kept = decoder.KeepCommonPrefix(ids);

@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "engine/generate.h"
 #include "model/text_model.h"
-#include "subjects/reference_decoder.h"
 
 namespace lockstep {
 
@@ -36,6 +35,6 @@ struct AnswerRequest {
 };
 
 // An interrupted answer is an answer; being interrupted while reading the prompt is Interrupted().
-Result<Answer> MakeAnswer(ReferenceDecoder& decoder, const AnswerRequest& request);
+Result<Answer> MakeAnswer(RewindableDecoder& decoder, const AnswerRequest& request);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "cli/verb.h"
 #include "formats/describe.h"
 #include "model/text_model.h"
+#include "subjects/reference_decoder.h"
 #include "subjects/text_side.h"
 
 namespace lockstep {

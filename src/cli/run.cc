@@ -6,6 +6,8 @@
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "model/text_model.h"
+#include "subjects/engine_decoder.h"
+#include "subjects/reference_decoder.h"
 #include "subjects/text_side.h"
 
 namespace lockstep {
@@ -15,7 +17,8 @@ struct RunArgs {
   std::string path, prompt, file, ids, system;
   GenerationOptions generation;
   bool has_prompt = false, has_ids = false, chat = false, untrusted = false, raw = false,
-       quiet = false, json = false, print_config = false;
+       quiet = false, json = false, print_config = false, engine = false;
+  std::string activations = "int8";
   int64_t threads = 0;
 };
 
@@ -86,17 +89,25 @@ Result<int> Work(const RunArgs& args) {
   }
 
   CatchInterrupts();
-  ThreadPool pool(ThreadCount(args.threads));
+  ThreadPool pool(args.engine ? 1 : ThreadCount(args.threads));
   ProgressLine line(std::chrono::seconds(2));
-  ReferenceDecoder decoder(model, pool, [&](int64_t done, int64_t total) {
+  const auto on_progress = [&](int64_t done, int64_t total) {
     if (total > 1) line.Show("reading the prompt", done, total);
     if (done == 0 && total == 1) line.Clear();
     return !WasInterrupted();
-  });
+  };
+  std::unique_ptr<RewindableDecoder> decoder;
+  if (args.engine) {
+    EngineOptions options{.threads = ThreadCount(args.threads)};
+    if (args.activations == "fp32") options.activations = Activations::kF32;
+    LS_TRY(decoder, EngineDecoder::Create(model, options, on_progress));
+  } else {
+    decoder = std::make_unique<ReferenceDecoder>(model, pool, on_progress);
+  }
   AnswerRequest request{.ids = ids, .config = &parsed.config};
   if (text.tokenizer) request.tokenizer = &*text.tokenizer;
   request.print = !args.json;
-  LS_TRY(const Answer answer, MakeAnswer(decoder, request));
+  LS_TRY(const Answer answer, MakeAnswer(*decoder, request));
   line.Clear();
   if (args.json)
     PrintJson(ToJson(args, ids, answer));
@@ -143,6 +154,14 @@ void AddRunVerb(CLI::App& app, Action& action) {
       "--untrusted", args->untrusted,
       "Special tokens written in the prompt are plain text (default, as in transformers: "
       "they are tokens)");
+  auto* engine = verb->add_flag(
+      "--engine", args->engine,
+      "Compute with the fast engine instead of the reference (new: not yet the default)");
+  verb->add_option("--activations", args->activations,
+                   "With --engine: int8 in front of quantized matrices, or fp32")
+      ->check(CLI::IsMember({"int8", "fp32"}))
+      ->needs(engine)
+      ->type_name("int8|fp32");
   args->generation.AddTo(*verb);
   verb->add_flag("--print-generation-config", args->print_config,
                  "Print every value in force, and run nothing");

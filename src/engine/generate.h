@@ -24,6 +24,14 @@ class Decoder {
   virtual int64_t capacity() const { return 0; }
 };
 
+// A decoder whose sequence can be cut back: a conversation keeps what its turns have in common.
+class RewindableDecoder : public Decoder {
+ public:
+  // Forgets all but what `ids` begins with, and returns how many of them are held: the rest is what
+  // Append must still read. At least the last id is left to read, since it gives the logits.
+  virtual size_t KeepCommonPrefix(std::span<const int32_t> ids) = 0;
+};
+
 enum class StopReason { kEndToken, kLength, kCancelled, kContextFull };
 
 struct GenerateResult {

@@ -1,5 +1,4 @@
-// ReferenceDecoder: the reference's interpreter as a Decoder: one sequence that grows id by id and
-// can be cut back, so that a conversation keeps what its turns have in common.
+// ReferenceDecoder: the reference's interpreter as a Decoder: one sequence that grows id by id.
 #pragma once
 
 #include <functional>
@@ -13,7 +12,7 @@
 
 namespace lockstep {
 
-class ReferenceDecoder : public Decoder {
+class ReferenceDecoder : public RewindableDecoder {
  public:
   // Called between pieces of a long Append with the ids done so far; false stops, and Append fails
   // with Interrupted(), the sequence as it was before.
@@ -26,9 +25,7 @@ class ReferenceDecoder : public Decoder {
   int64_t position() const override { return sequence_.length; }
   int64_t capacity() const override;
 
-  // Forgets all but what `ids` begins with, and returns how many of them are held: the rest is what
-  // Append must still read. At least the last id is left to read, since it gives the logits.
-  size_t KeepCommonPrefix(std::span<const int32_t> ids);
+  size_t KeepCommonPrefix(std::span<const int32_t> ids) override;
 
  private:
   const ModelSpec& spec_;

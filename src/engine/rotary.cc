@@ -1,0 +1,126 @@
+#include "engine/rotary.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+constexpr double kTwoPi = 6.283185307179586476925286766559;
+
+struct Frequencies {
+  std::vector<float> inverse;
+  float amplitude = 1;
+};
+
+// How frequency i is changed by each scaling (docs/model_spec.md has the formulas); all in fp32
+// from base^(2i/d), as the definition has it.
+Frequencies FrequenciesOf(const RopeSpec& rope, int64_t length) {
+  Frequencies f;
+  const int64_t half = rope.rotary_dim / 2;
+  double base = rope.theta;
+  const RopeScaling* scaling = rope.scaling ? &*rope.scaling : nullptr;
+  if (scaling != nullptr) {
+    if (const auto* dynamic = std::get_if<DynamicScaling>(scaling)) {
+      const auto original = static_cast<double>(dynamic->original_max_position_embeddings);
+      const double stretch = std::max<double>(static_cast<double>(length), original) / original;
+      const auto d = static_cast<double>(rope.rotary_dim);
+      base *= std::pow(dynamic->factor * stretch - dynamic->factor + 1, d / (d - 2));
+    }
+  }
+  std::vector<float> period;
+  for (int64_t i = 0; i < half; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rope.rotary_dim);
+    period.push_back(static_cast<float>(std::pow(base, static_cast<double>(exponent))));
+    f.inverse.push_back(1.0f / period.back());
+  }
+  if (scaling == nullptr) return f;
+  if (const auto* linear = std::get_if<LinearScaling>(scaling)) {
+    for (float& w : f.inverse) w /= static_cast<float>(linear->factor);
+  } else if (const auto* llama3 = std::get_if<Llama3Scaling>(scaling)) {
+    const auto original = static_cast<float>(llama3->original_max_position_embeddings);
+    const auto low = static_cast<float>(llama3->low_freq_factor);
+    const auto high = static_cast<float>(llama3->high_freq_factor);
+    const auto factor = static_cast<float>(llama3->factor);
+    for (float& w : f.inverse) {
+      const float turns = original / (static_cast<float>(kTwoPi) / w);  // over the original context
+      if (turns < low) {
+        w /= factor;
+      } else if (turns <= high) {
+        const float keep = (turns - low) / (high - low);
+        w = (1 - keep) * w / factor + keep * w;
+      }
+    }
+  } else if (const auto* yarn = std::get_if<YarnScaling>(scaling)) {
+    const auto dimension_of = [&](double turns) {
+      return static_cast<double>(rope.rotary_dim) *
+             std::log(static_cast<double>(yarn->original_max_position_embeddings) /
+                      (turns * kTwoPi)) /
+             (2 * std::log(rope.theta));
+    };
+    double low = dimension_of(yarn->beta_fast), high = dimension_of(yarn->beta_slow);
+    if (yarn->truncate) low = std::floor(low), high = std::ceil(high);
+    low = std::max(low, 0.0);
+    high = std::min(high, static_cast<double>(rope.rotary_dim - 1));
+    if (low == high) high += 0.001;
+    for (int64_t i = 0; i < half; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const float slow = std::clamp(
+          (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0f,
+          1.0f);
+      f.inverse[at] = 1.0f / (static_cast<float>(yarn->factor) * period[at]) * slow +
+                      1.0f / period[at] * (1 - slow);
+    }
+    f.amplitude = static_cast<float>(yarn->attention_factor);
+  } else {
+    const std::vector<double>* factors = nullptr;
+    if (const auto* longrope = std::get_if<LongRopeScaling>(scaling)) {
+      factors = length > longrope->original_max_position_embeddings ? &longrope->long_factor
+                                                                    : &longrope->short_factor;
+      f.amplitude = static_cast<float>(longrope->attention_factor);
+    } else if (const auto* given = std::get_if<FrequencyFactors>(scaling)) {
+      factors = &given->factors;
+    }
+    if (factors != nullptr)
+      for (size_t i = 0; i < f.inverse.size(); ++i)
+        f.inverse[i] = 1.0f / (static_cast<float>((*factors)[i]) * period[i]);
+  }
+  return f;
+}
+
+}  // namespace
+
+void RotaryTable::Fill(const RopeSpec& rope, int64_t first, int64_t count, int64_t length) {
+  const Frequencies f = FrequenciesOf(rope, length);
+  half = rope.rotary_dim / 2;
+  cos.resize(static_cast<size_t>(count * half));
+  sin.resize(static_cast<size_t>(count * half));
+  size_t at = 0;
+  for (int64_t p = first; p < first + count; ++p) {
+    for (const float w : f.inverse) {
+      const auto angle = static_cast<double>(static_cast<float>(p) * w);
+      cos[at] = static_cast<float>(std::cos(angle)) * f.amplitude;
+      sin[at++] = static_cast<float>(std::sin(angle)) * f.amplitude;
+    }
+  }
+}
+
+void Rotate(const RotaryTable& table, RopeLayout layout, int64_t row, float* head) {
+  const float* c = table.cos.data() + row * table.half;
+  const float* s = table.sin.data() + row * table.half;
+  if (layout == RopeLayout::kHalf) {
+    for (int64_t i = 0; i < table.half; ++i) {
+      const float a = head[i], b = head[i + table.half];
+      head[i] = a * c[i] - b * s[i];
+      head[i + table.half] = b * c[i] + a * s[i];
+    }
+  } else {
+    for (int64_t i = 0; i < table.half; ++i) {
+      const float a = head[2 * i], b = head[2 * i + 1];
+      head[2 * i] = a * c[i] - b * s[i];
+      head[2 * i + 1] = b * c[i] + a * s[i];
+    }
+  }
+}
+
+}  // namespace lockstep
