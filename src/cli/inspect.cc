@@ -310,7 +310,7 @@ int RunDiff(const InspectArgs& args) {
       list.push_back({{"path", d.path}, {"a", d.a}, {"b", d.b}});
     PrintJson({{"equal", differences.empty()}, {"differences", std::move(list)}});
   } else if (differences.empty()) {
-    Print("the two specs are equal\n");
+    Print("the two specs are equal; weights were not compared (`lockstep verify A B` does)\n");
   } else {
     for (const FieldDifference& d : differences) Print(ToString(d) + "\n");
   }

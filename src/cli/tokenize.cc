@@ -35,6 +35,11 @@ Status Decode(const TokenizeArgs& args, const TextModel& model) {
     LS_TRY(list, ReadStdin());
   }
   LS_TRY(const auto ids, ParseIds(list, "--decode"));
+  for (const int32_t id : ids)
+    if (!model.tokenizer->TokenText(id))
+      return UsageError(
+          "--decode: the tokenizer has no id {}; it has ids 0 to {}, perhaps with gaps", id,
+          model.tokenizer->vocab_size() - 1);
   const std::string text = model.tokenizer->Decode(ids, args.skip_special);
   if (args.json)
     PrintJson({{"ids", ids}, {"text", text}});

@@ -32,7 +32,9 @@ Result<std::unique_ptr<Engine>> Engine::Create(const ModelSpec& spec, const Weig
       names += fmt::format("{}{}", names.empty() ? "" : ", ", table->name);
     return UsageError("LOCKSTEP_ISA is \"{}\": {}; there are {}", wanted, problem, names);
   }
-  const int threads = options.threads > 0 ? options.threads : AvailableCores();
+  // Workers that wait for each other gain nothing from sharing a core.
+  const int cores = AvailableCores();
+  const int threads = options.threads > 0 ? std::min(options.threads, cores) : cores;
   ThreadPool packers(threads);
   return std::unique_ptr<Engine>(
       new Engine(std::unique_ptr<State>(new State{spec,

@@ -26,7 +26,7 @@ struct KernelTable;
 enum class Activations { kInt8, kF32 };  // kInt8: in front of matrices stored as codes
 
 struct EngineOptions {
-  int threads = 0;  // 0: all cores
+  int threads = 0;  // 0: all cores; more than there are cores count as that many
   Activations activations = Activations::kInt8;
 };
 

@@ -11,16 +11,15 @@ inline void Pause() {
 #endif
 }
 
-// Spins for a while, then gives the core away: other programs may need it, and on fewer cores than
-// workers the others could never arrive.
-template <typename Done>
-void SpinUntil(const Done& done) {
-  for (int spins = 0; !done(); ++spins) {
-    if (spins < 20000)
-      Pause();
-    else
-      std::this_thread::yield();
+// Waits until `value` is no longer `old`: spins for some tens of microseconds, as long as a phase
+// lasts, and then sleeps. Where other programs want the cores, a worker that spun on would keep the
+// one it waits for from running.
+void WaitWhile(const std::atomic<uint32_t>& value, uint32_t old) {
+  for (int spins = 0; spins < 4000; ++spins) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    Pause();
   }
+  while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }
 
 }  // namespace
@@ -43,7 +42,8 @@ void SpinPool::Run(const std::function<void(int)>& fn) {
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   fn(0);
-  SpinUntil([&] { return running_.load(std::memory_order_acquire) == 0; });
+  for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;)
+    WaitWhile(running_, left);
 }
 
 void SpinPool::Barrier() {
@@ -52,24 +52,21 @@ void SpinPool::Barrier() {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads_.size()) {
     arrived_.store(0, std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_release);
+    phase_.notify_all();
     return;
   }
-  SpinUntil([&] { return phase_.load(std::memory_order_acquire) != phase; });
+  WaitWhile(phase_, phase);
 }
 
 void SpinPool::Loop(int worker) {
   uint32_t seen = 0;
   for (;;) {
-    for (int spins = 0; generation_.load(std::memory_order_acquire) == seen; ++spins) {
-      if (spins < 50000)
-        Pause();
-      else
-        generation_.wait(seen, std::memory_order_acquire);
-    }
+    WaitWhile(generation_, seen);
     seen = generation_.load(std::memory_order_acquire);
     if (stop_.load()) return;
     (*fn_)(worker);
     running_.fetch_sub(1, std::memory_order_release);
+    running_.notify_one();
   }
 }
 

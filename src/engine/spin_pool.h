@@ -1,6 +1,6 @@
 // SpinPool: threads that walk through one computation together, phase by phase. A decode step has
-// some hundred phases of ten microseconds each: workers spin at a barrier rather than sleep.
-// Between two computations they spin briefly and then sleep.
+// some hundred phases of ten microseconds each: workers spin at a barrier for about that long
+// before they sleep, and so between two computations.
 #pragma once
 
 #include <atomic>
