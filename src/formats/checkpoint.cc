@@ -45,8 +45,10 @@ Result<Checkpoint> OpenCheckpoint(const fs::path& path) {
       return OpenHfFolder(folder);
     return OpenHfFolder(folder, path);
   }
-  return InputError("{}: expected a Hugging Face folder or a GGUF file, found {}", path.string(),
-                    DescribeContent(bytes));
+  return InputError(
+      "{}: expected a Hugging Face folder or a GGUF file, found {}; name the "
+      "folder that holds config.json, or a .gguf file",
+      path.string(), DescribeContent(bytes));
 }
 
 }  // namespace lockstep

@@ -66,7 +66,7 @@ std::string Advice(const fs::path& folder) {
   }
   if (Exists(folder / "adapter_config.json"))
     return "; it holds a LoRA adapter: merge it into its base model first";
-  return "";
+  return "; download the whole folder of the model, or name a .gguf file";
 }
 
 void Append(Checkpoint& checkpoint, SafetensorsFile&& file) {
