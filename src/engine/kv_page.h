@@ -1,0 +1,50 @@
+// KvPage: how keys and values of kPageTokens consecutive positions of one layer lie in memory. A
+// page begins at a multiple of kPageTokens, so that attention meets the same blocks in the same
+// order however a sequence was cut into calls.
+//
+// A page holds, for each key/value head, its keys and then its values:
+//   keys    4 tiles of 16 positions. A tile holds, for each element of the key, 16 lanes, one per
+//           position: scores come out 16 at a time without a sum across lanes.
+//             f32, f16  [key_dim][16]
+//             bf16      [key_dim / 2][16][2]: the pairs that the bf16 dot product takes
+//             q8        s8 [key_dim][16], then f32 scales [key_dim / 32][16]
+//   values  f32, f16  [64][value_dim]
+//           bf16      [32][value_dim][2]: pairs of positions
+//           q8        s8 [64][value_dim], then f32 scales [64][value_dim / 32]
+// key_dim is rounded up to 2, value_dim to 16, blocks of 32 up; what rounding adds is zero.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lockstep {
+
+inline constexpr int64_t kPageTokens = 64;
+
+enum class KvType : uint8_t { kF32, kF16, kBF16, kQ8 };
+
+struct KvShape {
+  KvType type = KvType::kF32;
+  int64_t heads = 0;  // of keys and values
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+
+  constexpr int64_t PaddedKeyDim() const { return (key_dim + 1) / 2 * 2; }
+  constexpr int64_t PaddedValueDim() const { return (value_dim + 15) / 16 * 16; }
+  // Bytes of one head's keys or values in a page, a multiple of 64.
+  constexpr size_t KeyBytes() const { return Bytes(PaddedKeyDim()); }
+  constexpr size_t ValueBytes() const { return Bytes(PaddedValueDim()); }
+  constexpr size_t HeadBytes() const { return KeyBytes() + ValueBytes(); }
+  constexpr size_t PageBytes() const { return static_cast<size_t>(heads) * HeadBytes(); }
+
+ private:
+  constexpr size_t Bytes(int64_t dim) const {
+    const int64_t scales = (dim + 31) / 32 * 4;
+    const int64_t element = type == KvType::kF32  ? 4 * dim
+                            : type == KvType::kQ8 ? dim + scales
+                                                  : 2 * dim;
+    return static_cast<size_t>(kPageTokens * element);
+  }
+};
+
+}  // namespace lockstep
