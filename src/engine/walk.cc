@@ -120,7 +120,7 @@ class Walker {
   bool ReadsCodes(const Projection& projection) const {
     return activations_ == Activations::kInt8 &&
            std::ranges::any_of(projection.group.matrices, [](const PackedMatrix& m) {
-             return m.kind != PackedKind::kF32 && m.kind != PackedKind::kBF16;
+             return HoldsCodes(m.kind);
            });
   }
 
@@ -152,8 +152,7 @@ class Walker {
             const WalkBuffers::Input& input, int64_t rows, float* y, int64_t stride) const {
     const PackedMatrix& m = projection.group.matrices[matrix];
     const int64_t blocks = m.Blocks(), padded = blocks * kBlockColumns;
-    if (activations_ == Activations::kInt8 && m.kind != PackedKind::kF32 &&
-        m.kind != PackedKind::kBF16) {
+    if (activations_ == Activations::kInt8 && HoldsCodes(m.kind)) {
       kernels_.tile_int8(m.kind, m.Tile(tile), blocks,
                          {input.codes.data(), input.scales.data(), input.sums.data(), blocks}, 0,
                          static_cast<int>(rows), y, stride);

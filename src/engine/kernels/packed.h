@@ -30,22 +30,46 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kBlockColumns = 32;
 inline constexpr int kSuperColumns = 256;
 
-enum class PackedKind : uint8_t { kF32, kBF16, kQ4, kQ4K, kQ8, kQ6K };
+// The one list of kinds: X(Name, "name", block_bytes, super_bytes), where super_bytes lie in front
+// of every 8 blocks (0: none). A row here, its struct in formats.inc (`Name` for codes,
+// `FloatsName` for floats) and its packer in pack_codes.cc are all that a kind is: the enum, the
+// table and the dispatch of every kernel come from the list.
+#define LS_FOR_EACH_FLOAT_KIND(X) \
+  X(F32, "f32", 2048, 0)          \
+  X(BF16, "bf16", 1024, 0)
+#define LS_FOR_EACH_CODE_KIND(X) \
+  X(Q4, "q4", 320, 0)            \
+  X(Q4K, "q4k", 288, 64)         \
+  X(Q8, "q8", 544, 0)            \
+  X(Q6K, "q6k", 416, 32)
+
+enum class PackedKind : uint8_t {
+#define LS_KIND(name, text, block_bytes, super_bytes) k##name,
+  LS_FOR_EACH_FLOAT_KIND(LS_KIND) LS_FOR_EACH_CODE_KIND(LS_KIND)
+#undef LS_KIND
+};
 
 struct PackedKindInfo {
   PackedKind kind;
   const char* name;
   int block_bytes;
   int super_bytes;  // in front of every 8 blocks; 0: none
+  bool codes;       // the int8 kernels read it; false: floats
 };
 inline constexpr PackedKindInfo kPackedKinds[] = {
-    {PackedKind::kF32, "f32", 2048, 0}, {PackedKind::kBF16, "bf16", 1024, 0},
-    {PackedKind::kQ4, "q4", 320, 0},    {PackedKind::kQ4K, "q4k", 288, 64},
-    {PackedKind::kQ8, "q8", 544, 0},    {PackedKind::kQ6K, "q6k", 416, 32},
+#define LS_KIND(name, text, block_bytes, super_bytes) \
+  {PackedKind::k##name, text, block_bytes, super_bytes, false},
+    LS_FOR_EACH_FLOAT_KIND(LS_KIND)
+#undef LS_KIND
+#define LS_KIND(name, text, block_bytes, super_bytes) \
+  {PackedKind::k##name, text, block_bytes, super_bytes, true},
+        LS_FOR_EACH_CODE_KIND(LS_KIND)
+#undef LS_KIND
 };
 constexpr const PackedKindInfo& InfoOf(PackedKind kind) {
   return kPackedKinds[static_cast<int>(kind)];
 }
+constexpr bool HoldsCodes(PackedKind kind) { return InfoOf(kind).codes; }
 
 // Bytes of one tile of `blocks` blocks.
 constexpr size_t TileBytes(PackedKind kind, int64_t blocks) {
