@@ -4,18 +4,127 @@
 #include <cstdlib>
 
 #include "engine/kernels/kernel_table.h"
-#include "engine/walk.h"
+#include "spec/rope_facts.h"
 
 namespace lockstep {
+namespace {
+
+// Tokens that walk together: bounds the activations' memory, and what a chunk of one prompt delays
+// others.
+constexpr int64_t kMaxWalkTokens = 512;
+
+struct KvTypeName {
+  KvType type;
+  std::string_view name;
+};
+constexpr KvTypeName kKvTypeNames[] = {
+    {KvType::kF32, "fp32"}, {KvType::kF16, "fp16"}, {KvType::kBF16, "bf16"}, {KvType::kQ8, "q8"}};
+
+// What each layer keeps of a position.
+struct LayerMemory {
+  KvShape shape;
+  KvLayer layer;
+};
+
+LayerMemory MemoryOf(const AttentionSpec& a, KvType type, int64_t) {
+  const KvShape shape{type, a.num_key_value_heads, a.head_dim, a.head_dim};
+  return {shape, {shape.PageBytes(), a.sliding_window}};
+}
+LayerMemory MemoryOf(const MlaSpec& a, KvType type, int64_t) {
+  const KvShape shape{type, a.num_attention_heads, a.qk_nope_head_dim + a.qk_rope_head_dim,
+                      a.v_head_dim};
+  return {shape, {shape.PageBytes(), std::nullopt}};
+}
+// The convolution's inputs, as floats.
+LayerMemory MemoryOf(const ShortConvSpec& c, KvType, int64_t hidden) {
+  return {{}, {static_cast<size_t>(kPageTokens * hidden) * sizeof(float), c.kernel_size}};
+}
+
+std::vector<LayerMemory> MemoryOf(const ModelSpec& spec, KvType type) {
+  std::vector<LayerMemory> all;
+  for (const LayerSpec& layer : spec.layers)
+    all.push_back(std::visit(
+        [&](const auto& mixer) { return MemoryOf(mixer, type, spec.embedding.hidden_size); },
+        layer.mixer));
+  return all;
+}
+
+std::vector<KvShape> Shapes(std::span<const LayerMemory> layers) {
+  std::vector<KvShape> shapes;
+  for (const LayerMemory& layer : layers) shapes.push_back(layer.shape);
+  return shapes;
+}
+
+std::vector<KvLayer> Layers(std::span<const LayerMemory> layers) {
+  std::vector<KvLayer> all;
+  for (const LayerMemory& layer : layers) all.push_back(layer.layer);
+  return all;
+}
+
+bool AnyCodes(const Projection& projection) {
+  return std::ranges::any_of(projection.group.matrices,
+                             [](const PackedMatrix& m) { return HoldsCodes(m.kind); });
+}
+
+}  // namespace
+
+std::string_view Name(KvType type) {
+  return std::ranges::find(kKvTypeNames, type, &KvTypeName::type)->name;
+}
+
+std::optional<KvType> KvTypeNamed(std::string_view name) {
+  for (const KvTypeName& type : kKvTypeNames)
+    if (type.name == name) return type.type;
+  return std::nullopt;
+}
+
+KvType ChooseKvType(const ExecutionPlan& plan, Activations activations) {
+  const bool codes = std::ranges::any_of(plan.layers, [](const LayerPlan& layer) {
+    return AnyCodes(layer.mixer_in) || AnyCodes(layer.mixer_out);
+  });
+  return activations == Activations::kInt8 && codes ? KvType::kBF16 : KvType::kF32;
+}
+
+std::optional<int64_t> PositionLimit(const ModelSpec& spec) {
+  if (spec.embedding.positions) return spec.embedding.positions->num_positions;
+  if (StretchesWithLength(spec)) return std::nullopt;
+  if (spec.max_position_embeddings <= 0) return std::nullopt;
+  return spec.max_position_embeddings;
+}
 
 struct Engine::State {
+  State(const ModelSpec& model, const Weights& weights, const KernelTable& table,
+        const EngineOptions& options, int threads, ThreadPool& packers)
+      : spec(model),
+        kernels(table),
+        activations(options.activations),
+        plan(MakePlan(model, weights, packers)),
+        kv_type(options.kv.value_or(ChooseKvType(plan, activations))),
+        memory(MemoryOf(model, kv_type)),
+        shapes(Shapes(memory)),
+        cache(Layers(memory), options.kv_limit_bytes),
+        pool(threads),
+        buffers(plan, shapes, threads) {}
+
   const ModelSpec& spec;
   const KernelTable& kernels;
   Activations activations;
   ExecutionPlan plan;
+  KvType kv_type;
+  std::vector<LayerMemory> memory;
+  std::vector<KvShape> shapes;
+  KvCache cache;
   SpinPool pool;
   WalkBuffers buffers;
-  std::vector<float> logits;
+  Buffer<float> logits;
+  // Of the walk at hand.
+  std::vector<int32_t> ids, head_rows;
+  std::vector<WalkSegment> segments;
+
+  Status Check(const EngineStep& step) const;
+  // The next at most kMaxWalkTokens tokens of `steps` from token `from` of step `at` on; moves
+  // both.
+  void Gather(std::span<const EngineStep> steps, size_t& at, size_t& from);
 };
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -37,74 +146,112 @@ Result<std::unique_ptr<Engine>> Engine::Create(const ModelSpec& spec, const Weig
   const int threads = options.threads > 0 ? std::min(options.threads, cores) : cores;
   ThreadPool packers(threads);
   return std::unique_ptr<Engine>(
-      new Engine(std::unique_ptr<State>(new State{spec,
-                                                  kernels,
-                                                  options.activations,
-                                                  MakePlan(spec, weights, packers),
-                                                  SpinPool(threads),
-                                                  {},
-                                                  {}})));
+      new Engine(std::make_unique<State>(spec, weights, kernels, options, threads, packers)));
 }
 
-EngineSequence Engine::NewSequence() const {
-  EngineSequence sequence;
-  sequence.layers.resize(state_->spec.layers.size());
-  return sequence;
-}
+KvSequence Engine::NewSequence() { return state_->cache.NewSequence(); }
 
-Result<MatrixView<const float>> Engine::Append(EngineSequence& sequence,
-                                               std::span<const int32_t> ids, Logits wanted) {
-  State& state = *state_;
-  const ModelSpec& spec = state.spec;
-  if (ids.empty()) return UsageError("there are no tokens to run; give at least one");
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0 || ids[i] >= spec.embedding.vocab_size)
+Status Engine::State::Check(const EngineStep& step) const {
+  if (step.ids.empty()) return UsageError("there are no tokens to run; give at least one");
+  for (size_t i = 0; i < step.ids.size(); ++i)
+    if (step.ids[i] < 0 || step.ids[i] >= spec.embedding.vocab_size)
       return UsageError("token {} of the input has id {}, but the vocabulary has ids 0 to {}", i,
-                        ids[i], spec.embedding.vocab_size - 1);
-  const int64_t length = sequence.length + static_cast<int64_t>(ids.size());
+                        step.ids[i], spec.embedding.vocab_size - 1);
+  const int64_t held = step.sequence->length();
+  const int64_t length = held + static_cast<int64_t>(step.ids.size());
   const std::optional<int64_t> limit = PositionLimit(spec);
   if (limit && length > *limit)
     return UsageError(
         "the sequence would have {} tokens ({} held, {} new), but the model has {} positions; "
-        "shorten "
-        "the input or generate less",
-        length, sequence.length, ids.size(), *limit);
-
-  const auto vocab = static_cast<size_t>(spec.embedding.vocab_size);
-  const auto padded = static_cast<size_t>(state.plan.head.group.matrices[0].Tiles() * kTileRows);
-  const size_t rows = wanted == Logits::kAll ? ids.size() : wanted == Logits::kLast ? 1 : 0;
-  state.logits.resize(rows * padded);
-  constexpr size_t kChunk = 512;  // tokens that walk together: bounds the activations' memory
-  for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
-    const size_t count = std::min(kChunk, ids.size() - begin);
-    const bool last = begin + count == ids.size();
-    const size_t head_rows = wanted == Logits::kAll ? count : last ? rows : 0;
-    float* logits =
-        wanted == Logits::kAll ? state.logits.data() + begin * padded : state.logits.data();
-    WalkCall call{.ids = ids.subspan(begin, count),
-                  .first = sequence.length,
-                  .length = length,
-                  .sequence = &sequence,
-                  .logits = logits,
-                  .head_rows = static_cast<int64_t>(head_rows)};
-    Walk(state.plan, state.kernels, state.activations, state.pool, state.buffers, call);
-    sequence.length += static_cast<int64_t>(count);
-  }
-  return MatrixView<const float>(state.logits.data(), rows, vocab, padded);
+        "shorten the input or generate less",
+        length, held, step.ids.size(), *limit);
+  return {};
 }
 
-void Engine::Truncate(EngineSequence& sequence, int64_t length) const {
-  LS_CHECK(length >= 0 && length <= sequence.length, "{} of {}", length, sequence.length);
-  if (sequence.length == 0) return;
-  for (auto& layer : sequence.layers)
-    for (std::vector<float>* rows : {&layer.k, &layer.v, &layer.conv})
-      rows->resize(rows->size() / static_cast<size_t>(sequence.length) *
-                   static_cast<size_t>(length));
-  sequence.length = length;
+void Engine::State::Gather(std::span<const EngineStep> steps, size_t& at, size_t& from) {
+  ids.clear();
+  head_rows.clear();
+  segments.clear();
+  while (at < steps.size() && static_cast<int64_t>(ids.size()) < kMaxWalkTokens) {
+    const EngineStep& step = steps[at];
+    const size_t count =
+        std::min(step.ids.size() - from, static_cast<size_t>(kMaxWalkTokens) - ids.size());
+    const int64_t held = step.sequence->length();
+    // Rows of earlier walks are committed; what remains tells the length that the whole call has.
+    segments.push_back({.sequence = step.sequence,
+                        .row = static_cast<int64_t>(ids.size()),
+                        .count = static_cast<int64_t>(count),
+                        .first = held,
+                        .length = held + static_cast<int64_t>(step.ids.size() - from)});
+    for (size_t i = from; i < from + count; ++i) {
+      if (step.wanted == Logits::kAll || (step.wanted == Logits::kLast && i + 1 == step.ids.size()))
+        head_rows.push_back(static_cast<int32_t>(ids.size()));
+      ids.push_back(step.ids[i]);
+    }
+    from += count;
+    if (from < step.ids.size()) break;
+    ++at;
+    from = 0;
+  }
+}
+
+Status Engine::Run(std::span<EngineStep> steps) {
+  State& state = *state_;
+  int64_t rows = 0;  // of logits
+  const auto wanted = [](const EngineStep& step) {
+    return step.wanted == Logits::kAll ? step.ids.size() : step.wanted == Logits::kLast ? 1 : 0;
+  };
+  for (const EngineStep& step : steps) {
+    LS_RETURN_IF_ERROR(state.Check(step));
+    rows += static_cast<int64_t>(wanted(step));
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Status extended =
+        state.cache.Extend(*steps[i].sequence, static_cast<int64_t>(steps[i].ids.size()));
+    if (extended) continue;
+    for (size_t j = 0; j < i; ++j)
+      state.cache.Truncate(*steps[j].sequence, steps[j].sequence->length());
+    return extended;
+  }
+  const auto vocab = static_cast<size_t>(state.spec.embedding.vocab_size);
+  const int64_t width = WidthOf(state.plan.head);
+  state.logits.Reserve(rows * width);
+  float* logits = state.logits.data();
+  for (size_t at = 0, from = 0; at < steps.size();) {
+    state.Gather(steps, at, from);
+    Walk(state.plan, state.kernels, state.activations, state.pool, state.buffers,
+         {.ids = state.ids,
+          .segments = state.segments,
+          .shapes = state.shapes,
+          .head_rows = state.head_rows,
+          .logits = logits});
+    logits += static_cast<int64_t>(state.head_rows.size()) * width;
+    for (const WalkSegment& s : state.segments) state.cache.Commit(*s.sequence, s.count);
+  }
+  logits = state.logits.data();
+  for (EngineStep& step : steps) {
+    const size_t n = wanted(step);
+    step.logits = MatrixView<const float>(logits, n, vocab, static_cast<size_t>(width));
+    logits += static_cast<int64_t>(n) * width;
+  }
+  return {};
+}
+
+Result<MatrixView<const float>> Engine::Append(KvSequence& sequence, std::span<const int32_t> ids,
+                                               Logits wanted) {
+  EngineStep step{.sequence = &sequence, .ids = ids, .wanted = wanted, .logits = {}};
+  LS_RETURN_IF_ERROR(Run({&step, 1}));
+  return step.logits;
+}
+
+int64_t Engine::Truncate(KvSequence& sequence, int64_t length) {
+  return state_->cache.Truncate(sequence, length);
 }
 
 const ExecutionPlan& Engine::plan() const { return state_->plan; }
 const KernelTable& Engine::kernels() const { return state_->kernels; }
+KvCache& Engine::cache() { return state_->cache; }
+KvType Engine::kv_type() const { return state_->kv_type; }
 int Engine::threads() const { return state_->pool.num_threads(); }
 
 }  // namespace lockstep

@@ -2,51 +2,61 @@
 // weights, int8 or fp32 activations, one walk of all workers through the layers per call. How far
 // its numbers may lie from the reference's is in docs/numerics.md.
 //
-// Numbers do not depend on the number of threads or on how a sequence is cut into calls (but for
-// dynamic RoPE and longrope, as in the reference).
+// A sequence's numbers do not depend on the number of threads, on how it is cut into calls or on
+// what runs beside it (but for dynamic RoPE and longrope, whose angles follow from the length of
+// the call, as in the reference).
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/matrix_view.h"
+#include "engine/kv_cache.h"
 #include "engine/plan.h"
+#include "engine/walk.h"
 #include "model/weights.h"
 #include "spec/model_spec.h"
 
 namespace lockstep {
 
-struct KernelTable;
-
-enum class Activations { kInt8, kF32 };  // kInt8: in front of matrices stored as codes
-
 struct EngineOptions {
   int threads = 0;  // 0: all cores; more than there are cores count as that many
   Activations activations = Activations::kInt8;
+  // none: ChooseKvType.
+  std::optional<KvType> kv;
+  size_t kv_limit_bytes = 0;  // 0: no limit of our own
 };
 
-// One sequence's memory, all positions of all layers.
-struct EngineSequence {
-  struct Layer {
-    std::vector<float> k, v;  // [position][kv head][dim], k after RoPE
-    std::vector<float> conv;  // [position][hidden]
-  };
-  std::vector<Layer> layers;
-  int64_t length = 0;
-};
+// "fp32", "fp16", "bf16", "q8".
+std::string_view Name(KvType type);
+std::optional<KvType> KvTypeNamed(std::string_view name);
+
+// What the cache holds unless told otherwise: bf16 where int8 activations meet weights stored as
+// codes, whose error is larger than what bf16 adds; fp32 elsewhere.
+KvType ChooseKvType(const ExecutionPlan& plan, Activations activations);
 
 // The most positions a sequence may have: learned positions, or the context; none with dynamic
 // RoPE.
 std::optional<int64_t> PositionLimit(const ModelSpec& spec);
 
+// What one sequence does in a call.
+struct EngineStep {
+  enum class Logits : uint8_t { kNone, kLast, kAll };
+
+  KvSequence* sequence = nullptr;
+  std::span<const int32_t> ids;  // appended
+  Logits wanted = Logits::kLast;
+  // Out: [0, 1 or ids.size(), vocab_size], valid until the next call.
+  MatrixView<const float> logits;
+};
+
 class Engine {
  public:
-  enum class Logits { kNone, kLast, kAll };
+  using Logits = EngineStep::Logits;
 
   // spec and weights must outlive the engine. Fails when LOCKSTEP_ISA names kernels that cannot
   // run.
@@ -54,14 +64,20 @@ class Engine {
                                                 const EngineOptions& options);
   ~Engine();
 
-  EngineSequence NewSequence() const;
-  // As Interpreter::Append: logits [1 or ids.size(), vocab_size], valid until the next call.
-  Result<MatrixView<const float>> Append(EngineSequence& sequence, std::span<const int32_t> ids,
+  // Must not outlive the engine.
+  KvSequence NewSequence();
+  // All steps together; no sequence twice. On error nothing was appended to any.
+  Status Run(std::span<EngineStep> steps);
+  // Run with one step.
+  Result<MatrixView<const float>> Append(KvSequence& sequence, std::span<const int32_t> ids,
                                          Logits wanted = Logits::kLast);
-  void Truncate(EngineSequence& sequence, int64_t length) const;
+  // As KvCache::Truncate: what is held, which may be less.
+  int64_t Truncate(KvSequence& sequence, int64_t length);
 
   const ExecutionPlan& plan() const;
   const KernelTable& kernels() const;
+  KvCache& cache();
+  KvType kv_type() const;
   int threads() const;
 
  private:

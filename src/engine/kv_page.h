@@ -47,4 +47,12 @@ struct KvShape {
   }
 };
 
+struct KvPage;  // the cache's own
+
+// One entry of a sequence's page table.
+struct KvPageRef {
+  std::byte* data = nullptr;  // nullptr: dropped
+  KvPage* page = nullptr;     // counts the references
+};
+
 }  // namespace lockstep

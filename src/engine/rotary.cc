@@ -90,35 +90,35 @@ Frequencies FrequenciesOf(const RopeSpec& rope, int64_t length) {
 
 }  // namespace
 
-void RotaryTable::Fill(const RopeSpec& rope, int64_t first, int64_t count, int64_t length) {
-  const Frequencies f = FrequenciesOf(rope, length);
-  half = rope.rotary_dim / 2;
-  cos.resize(static_cast<size_t>(count * half));
-  sin.resize(static_cast<size_t>(count * half));
-  size_t at = 0;
-  for (int64_t p = first; p < first + count; ++p) {
-    for (const float w : f.inverse) {
-      const auto angle = static_cast<double>(static_cast<float>(p) * w);
-      cos[at] = static_cast<float>(std::cos(angle)) * f.amplitude;
-      sin[at++] = static_cast<float>(std::sin(angle)) * f.amplitude;
-    }
-  }
+RotaryTable::RotaryTable(const RopeSpec& rope)
+    : rope_(rope),
+      follows_length_(rope.scaling && (std::holds_alternative<DynamicScaling>(*rope.scaling) ||
+                                       std::holds_alternative<LongRopeScaling>(*rope.scaling))),
+      half_(rope.rotary_dim / 2) {
+  Frequencies f = FrequenciesOf(rope_, length_);
+  inverse_ = std::move(f.inverse);
+  amplitude_ = f.amplitude;
 }
 
-void Rotate(const RotaryTable& table, RopeLayout layout, int64_t row, float* head) {
-  const float* c = table.cos.data() + row * table.half;
-  const float* s = table.sin.data() + row * table.half;
-  if (layout == RopeLayout::kHalf) {
-    for (int64_t i = 0; i < table.half; ++i) {
-      const float a = head[i], b = head[i + table.half];
-      head[i] = a * c[i] - b * s[i];
-      head[i + table.half] = b * c[i] + a * s[i];
-    }
-  } else {
-    for (int64_t i = 0; i < table.half; ++i) {
-      const float a = head[2 * i], b = head[2 * i + 1];
-      head[2 * i] = a * c[i] - b * s[i];
-      head[2 * i + 1] = b * c[i] + a * s[i];
+void RotaryTable::Reserve(int64_t rows) {
+  if (static_cast<int64_t>(cos_.size()) >= rows * half_) return;
+  cos_.resize(static_cast<size_t>(rows * half_));
+  sin_.resize(static_cast<size_t>(rows * half_));
+}
+
+void RotaryTable::Fill(int64_t row, int64_t first, int64_t count, int64_t length) {
+  if (follows_length_ && length != length_) {
+    Frequencies f = FrequenciesOf(rope_, length);
+    inverse_ = std::move(f.inverse);
+    amplitude_ = f.amplitude;
+    length_ = length;
+  }
+  auto at = static_cast<size_t>(row * half_);
+  for (int64_t p = first; p < first + count; ++p) {
+    for (const float w : inverse_) {
+      const auto angle = static_cast<double>(static_cast<float>(p) * w);
+      cos_[at] = static_cast<float>(std::cos(angle)) * amplitude_;
+      sin_[at++] = static_cast<float>(std::sin(angle)) * amplitude_;
     }
   }
 }

@@ -1,42 +1,90 @@
-// Walk: all workers go through the layers together, phase by phase, for the tokens of one call.
+// Walk: all workers go through the layers together, phase by phase, for the tokens of one call,
+// which may belong to several sequences.
+//
+// Numbers of a token depend on its own sequence alone: projections give each row the same
+// operations whatever rows come with it, attention sees the same pages in the same order.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/buffer.h"
 #include "engine/kernels/kernel_table.h"
+#include "engine/kv_cache.h"
 #include "engine/plan.h"
 #include "engine/rotary.h"
 #include "engine/spin_pool.h"
 
 namespace lockstep {
 
-// Memory of a walk, kept between calls so that a decode step allocates nothing.
-struct WalkBuffers {
-  // What a projection reads: floats padded with zeros to whole blocks, and their codes.
-  struct Input {
-    std::vector<float> f32;
-    std::vector<int8_t> codes;
-    std::vector<float> scales, sums;
-    void Resize(int64_t tokens, int64_t blocks);
+enum class Activations : uint8_t { kInt8, kF32 };  // kInt8: in front of matrices stored as codes
+
+// Rows that a projection reads: floats padded with zeros to whole blocks, and their codes.
+struct ProjectionInput {
+  Buffer<float> f32;
+  Buffer<int8_t> codes;
+  Buffer<float> scales, half_sums, block_sums;
+  void Reserve(int64_t rows, int64_t blocks);
+};
+
+// Memory of a walk, kept between calls so that a step allocates nothing.
+class WalkBuffers {
+ public:
+  WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> shapes, int workers);
+  // Room for `rows` tokens of which `head_rows` want logits.
+  void Reserve(int64_t rows, int64_t head_rows);
+
+  // What one worker writes alone. Where a walk has one row, each worker keeps a residual stream and
+  // inputs of its own: to compute a row twice costs less than to wait for it.
+  struct Worker {
+    Buffer<std::byte> kernels;  // scratch of kernels
+    Buffer<float> x, row, pair, mixed, key;
+    ProjectionInput input, latent;
   };
-  std::vector<float> x;  // residual stream [token][hidden]
-  Input input, middle, gathered;
-  std::vector<float> wide, wide2, out, attended,
-      mixed;                               // outputs of projections, [token][tiles * 16]
-  std::vector<std::vector<float>> scores;  // per worker
-  std::vector<std::pair<const RopeSpec*, RotaryTable>> rotary;
-  std::vector<std::vector<int32_t>> expert_tokens;
+  std::vector<Worker> workers;
+
+  Buffer<float> x;  // residual stream [row][hidden]
+  ProjectionInput input, latent, attended, gathered, middle;
+  Buffer<float> wide, wide2, mixer_out, mlp_out, shared_out;  // outputs, [row][tiles * 16]
+  std::vector<RotaryTable> rotary;
+
+  // Mixture of experts: rows of the same expert lie together.
+  struct Experts {
+    std::vector<int32_t> active;  // experts that some row chose, ascending
+    std::vector<int32_t> first;   // [active + 1]: their rows in `gathered`
+    std::vector<int32_t> source;  // [gathered row]: its token row
+    std::vector<float> weight;    // [gathered row]
+    std::vector<int32_t> rows;    // [token row * most + i]: its gathered rows, by expert
+    std::vector<int32_t> count;   // [token row]
+    std::vector<std::vector<std::pair<int32_t, float>>> chosen;  // [expert]: token row, weight
+  } experts;
+
+ private:
+  const ExecutionPlan& plan_;
+  struct Sizes {  // the most that any layer asks, in elements or blocks of a row
+    int64_t hidden = 0, input_blocks = 0, latent_blocks = 0, attended_blocks = 0, middle_blocks = 0,
+            wide = 0, wide2 = 0, mixer_out = 0, mlp_out = 0, row = 0;
+    int64_t experts_per_token = 1;
+    bool moe = false;
+  } sizes_;
+  int64_t rows_ = 0, head_rows_ = 0;
+};
+
+struct WalkSegment {
+  KvSequence* sequence = nullptr;
+  int64_t row = 0;     // of its first token
+  int64_t count = 0;   // tokens
+  int64_t first = 0;   // position of the first
+  int64_t length = 0;  // positions once its whole call is done
 };
 
 struct WalkCall {
-  std::span<const int32_t> ids;
-  int64_t first = 0;   // position of ids[0]
-  int64_t length = 0;  // positions once the whole call is done
-  EngineSequence* sequence = nullptr;
-  float* logits = nullptr;  // [head_rows][tiles * 16] of the last head_rows tokens
-  int64_t head_rows = 0;
+  std::span<const int32_t> ids;           // [row]
+  std::span<const WalkSegment> segments;  // in the order of their rows
+  std::span<const KvShape> shapes;        // [layer]
+  std::span<const int32_t> head_rows;     // rows that want logits
+  float* logits = nullptr;                // [head_rows][tiles * 16]
 };
 
 void Walk(const ExecutionPlan& plan, const KernelTable& kernels, Activations activations,

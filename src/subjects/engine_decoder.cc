@@ -28,9 +28,9 @@ Result<std::unique_ptr<EngineDecoder>> EngineDecoder::Create(const Model& model,
 }
 
 Result<std::span<const float>> EngineDecoder::Append(std::span<const int32_t> ids) {
-  const int64_t before = sequence_.length;
+  const int64_t before = sequence_.length();
   const auto undo = [&](Error error) {
-    engine_->Truncate(sequence_, before);
+    held_.resize(static_cast<size_t>(engine_->Truncate(sequence_, before)));
     return tl::unexpected(std::move(error));
   };
   const size_t step = DependsOnCallLength(spec_) ? std::max<size_t>(ids.size(), 1) : kChunk;
@@ -59,7 +59,7 @@ size_t EngineDecoder::KeepCommonPrefix(std::span<const int32_t> ids) {
   if (!ids.empty()) common = std::min(common, ids.size() - 1);
   // Keys were rotated for the length of the call that wrote them: a new call writes all anew.
   if (DependsOnCallLength(spec_)) common = 0;
-  engine_->Truncate(sequence_, static_cast<int64_t>(common));
+  common = static_cast<size_t>(engine_->Truncate(sequence_, static_cast<int64_t>(common)));
   held_.resize(common);
   return common;
 }

@@ -23,7 +23,7 @@ class EngineDecoder : public RewindableDecoder {
                                                        OnProgress on_progress = {});
 
   Result<std::span<const float>> Append(std::span<const int32_t> ids) override;
-  int64_t position() const override { return sequence_.length; }
+  int64_t position() const override { return sequence_.length(); }
   int64_t capacity() const override;
   size_t KeepCommonPrefix(std::span<const int32_t> ids) override;
 
@@ -31,7 +31,7 @@ class EngineDecoder : public RewindableDecoder {
   EngineDecoder(const Model& model, std::unique_ptr<Engine> engine, OnProgress on_progress);
   const ModelSpec& spec_;
   std::unique_ptr<Engine> engine_;
-  EngineSequence sequence_;
+  KvSequence sequence_;
   std::vector<int32_t> held_;  // the sequence's ids
   OnProgress on_progress_;
 };

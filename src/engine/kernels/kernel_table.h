@@ -9,41 +9,74 @@
 #include <string_view>
 
 #include "engine/kernels/packed.h"
+#include "engine/kv_page.h"
 
 namespace lockstep {
 
-// The most tokens one call of a tile kernel takes: 12 integer and 12 float sums, 8 weights leave no
-// spill that matters in 32 registers.
-inline constexpr int kMaxTileTokens = 12;
+// What one call of `attention` computes: some neighbouring queries of some heads that share one
+// key/value head. A query at position p sees the keys of positions max(0, p + 1 - window) .. p.
+struct AttentionCall {
+  KvShape shape;
+  const KvPageRef* pages;  // [position / kPageTokens]; what no query reaches may be dropped
+  int64_t kv_head;
+  int64_t first;    // position of the first query
+  int64_t queries;  // queries * heads <= kAttentionRows
+  int64_t heads;
+  const float* q;  // q[t * q_token_stride + h * q_head_stride + d]
+  int64_t q_token_stride, q_head_stride;
+  float scale;         // of the scores
+  int64_t window;      // 0: none
+  float softcap;       // 0: none
+  const float* sinks;  // [heads], or nullptr
+  float* out;          // out[t * out_token_stride + h * out_head_stride + d]
+  int64_t out_token_stride, out_head_stride;
+  std::byte* scratch;  // AttentionScratchBytes, 64-byte aligned
+};
+
+inline constexpr int64_t kAttentionRows = 48;
+constexpr size_t AttentionScratchBytes(const KvShape& shape) {
+  const int64_t floats =
+      shape.PaddedKeyDim() + shape.PaddedValueDim() + kPageTokens + 17;  // of a row
+  return static_cast<size_t>(kAttentionRows * floats * 4 + 5 * 64);
+}
+inline constexpr size_t kPanelBytes = 32 * 1024;
 
 struct KernelTable {
   std::string_view name;  // "avx512vnni"
   std::string_view description;
   bool (*runs_here)();
 
-  // One tile of weights (16 outputs) against `tokens` <= kMaxTileTokens rows of activations:
+  // One tile of weights (16 outputs) against `tokens` rows of activations:
   // y[t * y_stride + r], r < 16. A token's 16 sums are the same operations whatever `tokens` is.
   void (*tile_int8)(PackedKind kind, const std::byte* tile, int64_t blocks,
-                    const QuantizedActivations& x, int64_t first_token, int tokens, float* y,
+                    const QuantizedActivations& x, int64_t first_token, int64_t tokens, float* y,
                     int64_t y_stride);
-  // The same with fp32 activations [token][blocks * 32], zero beyond the matrix' columns.
+  // Two tiles of one kind over the same inputs, for many tokens; the same numbers as tile_int8.
+  // scratch: kPanelBytes, 64-byte aligned.
+  void (*pair_int8)(PackedKind kind, const std::byte* tile0, const std::byte* tile1, int64_t blocks,
+                    const QuantizedActivations& x, int64_t first_token, int64_t tokens, float* y0,
+                    float* y1, int64_t y_stride, std::byte* scratch);
+  // One tile with fp32 activations [token][blocks * 32], zero beyond the matrix' columns.
   void (*tile_f32)(PackedKind kind, const std::byte* tile, int64_t blocks, const float* x,
-                   int64_t x_stride, int tokens, float* y, int64_t y_stride);
-  // n floats, a multiple of 32, to codes, scales (n / 32) and sums (n / 16).
-  void (*quantize)(const float* x, int64_t n, int8_t* codes, float* scales, float* sums);
+                   int64_t x_stride, int64_t tokens, float* y, int64_t y_stride);
+  // n floats, a multiple of 32, to codes, scales (n / 32) and sums (n / 16 and n / 32). A NaN or
+  // infinity makes its block's scale one.
+  void (*quantize)(const float* x, int64_t n, int8_t* codes, float* scales, float* half_sums,
+                   float* block_sums);
 
   // y = x / sqrt(mean(x^2) + eps) * w; x and y may be the same.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* y);
+  void (*add)(const float* x, int64_t n, float* y);  // y += x
   // gate <- silu(gate) * up
   void (*silu_mul)(const float* up, int64_t n, float* gate);
   void (*gelu_tanh_mul)(const float* up, int64_t n, float* gate);
-  // scores[i] = q . keys[i]
-  void (*scores)(const float* q, const float* keys, int64_t stride, int64_t n, int64_t dim,
-                 float* scores);
-  // softmax in place; returns nothing odd for n >= 1. extra: an attention sink or nullptr.
-  void (*softmax)(float* x, int64_t n, const float* extra);
-  void (*weighted_sum)(const float* weights, const float* values, int64_t stride, int64_t n,
-                       int64_t dim, float* out);
+  // Turns (head[i], head[half + i]) by the angles of cos and sin [half].
+  void (*rotate)(const float* cos, const float* sin, int64_t half, float* head);
+
+  void (*attention)(const AttentionCall& call);
+  // Writes one position (slot of a page) of one key/value head.
+  void (*store_kv)(const KvShape& shape, std::byte* page, int64_t kv_head, int64_t slot,
+                   const float* key, const float* value);
 };
 
 std::span<const KernelTable* const> KernelTables();  // best first

@@ -2,23 +2,41 @@
 //
 // A tile is 16 rows (outputs). A block is 16 rows x 32 columns of a tile; blocks of a tile follow
 // each other, tiles follow each other, so a thread that owns a range of tiles reads one unbroken
-// stream. Codes lie as the int8 dot product wants them: for every group of 4 columns, 16 rows x 4
-// bytes. Missing rows and columns of the last tile and block hold zero scales.
+// stream. In front of every 8 blocks (256 columns) some kinds have a super block. Missing rows of
+// the last tile hold zero scales, missing columns (of floats only) zeros.
 //
-//   Q4       256 B codes · 16 fp16 d · 16 fp16 m                       value = d * q + m      5
-//   bits Q4K      256 B codes · 16 u8 scale · 16 u8 min, and for every 8 blocks (256 columns) in
-//   front of
-//            them 16 fp16 d · 16 fp16 dmin            value = d*scale * q - dmin*min          4.625
-//            bits
-//   Q8       512 B codes (q + 128) · 16 fp16 d                         value = d * q          8.5
-//   bits Q6K      256 B low nibbles · 128 B high pairs · 2 x 16 s8 scales, and for every 8 blocks
-//   16 fp16 d
-//                                                     value = d*scale * (q - 32)              6.56
-//                                                     bits
-//   BF16     16 bf16 for each of the 32 columns                                               16
-//   bits F32      16 floats for each of the 32 columns 32 bits
+// A block of codes is planes of bits, then scales. Every plane keeps the order that the int8 dot
+// product wants: groups of 4 columns, in each 16 rows x 4 bytes, so that byte 4 * row + c % 4 of
+// some 64 belongs to column c of a row.
 //
-// Low nibbles of a code byte are column groups 0-3 of the block, high nibbles groups 4-7.
+//   8 bits    8 x 64 B, group g in the g-th
+//   4 bits    4 x 64 B: low nibbles groups 0-3, high nibbles groups 4-7
+//   2 bits    2 x 64 B: bits 2 (g % 4), 2 (g % 4) + 1 of the (g / 4)-th
+//   1 bit     1 x 64 B: bit g
+//
+//   kind   for           block                                          super          bits
+//   q4     Q4_1          4-bit · 16 fp16 d · 16 fp16 m                                  5
+//                        value = d * q + m
+//   q4s    Q4_0          4-bit · 16 fp16 d          d * (q - 8)                         4.5
+//   q5     Q5_1          4-bit · 1-bit · fp16 d · fp16 m                                6
+//   q5s    Q5_0          4-bit · 1-bit · fp16 d     d * (q - 16)                        5.5
+//   q8     Q8_0, Q8_1    8-bit (q + 128) · fp16 d   d * q                               8.5
+//   q2k    Q2_K          2-bit · 2 x 16 u8: scale (low nibble), min     fp16 d, dmin   2.63
+//                        d*scale * q - dmin*min, halves of 16 columns
+//   q3k    Q3_K          2-bit · 1-bit · 2 x 16 s8 scales               fp16 d         3.56
+//                        d*scale * (q - 4), halves
+//   q4k    Q4_K          4-bit · 16 u8 scale · 16 u8 min                fp16 d, dmin   4.63
+//                        d*scale * q - dmin*min
+//   q5k    Q5_K          4-bit · 1-bit · 16 u8 scale · 16 u8 min        fp16 d, dmin   5.63
+//   q6k    Q6_K          4-bit · 2-bit · 2 x 16 s8 scales               fp16 d         6.56
+//                        d*scale * (q - 32), halves
+//   iq4nl  IQ4_NL        4-bit · fp16 d             d * book[q]                         4.5
+//   iq4xs  IQ4_XS        4-bit · 16 s8 scale        d*scale * book[q]   fp16 d         4.31
+//   mxfp4  MXFP4         4-bit · 16 u8 exponent     2^(e - 128) * book[q]               4.25
+//   nvfp4  NVFP4         4-bit · 2 x 16 fp16 d      d * book[q], halves                 5
+//   grid   IQ1_*, IQ2_*, 4-bit · 2 x 16 u8 scale    d*scale * book[q],  64 B book + 64, 4.75
+//          IQ3_*, TQ*                               halves              16 fp32 d
+//   f32, f16, bf16       32 columns of 16 numbers each; f16 also holds 8-bit floats
 #pragma once
 
 #include <cstddef>
@@ -36,12 +54,24 @@ inline constexpr int kSuperColumns = 256;
 // table and the dispatch of every kernel come from the list.
 #define LS_FOR_EACH_FLOAT_KIND(X) \
   X(F32, "f32", 2048, 0)          \
-  X(BF16, "bf16", 1024, 0)
+  X(BF16, "bf16", 1024, 0)        \
+  X(F16, "f16", 1024, 0)
 #define LS_FOR_EACH_CODE_KIND(X) \
   X(Q4, "q4", 320, 0)            \
-  X(Q4K, "q4k", 288, 64)         \
+  X(Q4S, "q4s", 288, 0)          \
+  X(Q5, "q5", 384, 0)            \
+  X(Q5S, "q5s", 352, 0)          \
   X(Q8, "q8", 544, 0)            \
-  X(Q6K, "q6k", 416, 32)
+  X(Q2K, "q2k", 160, 64)         \
+  X(Q3K, "q3k", 224, 32)         \
+  X(Q4K, "q4k", 288, 64)         \
+  X(Q5K, "q5k", 352, 64)         \
+  X(Q6K, "q6k", 416, 32)         \
+  X(IQ4NL, "iq4nl", 288, 0)      \
+  X(IQ4XS, "iq4xs", 272, 32)     \
+  X(MXFP4, "mxfp4", 272, 0)      \
+  X(NVFP4, "nvfp4", 320, 0)      \
+  X(Grid, "grid", 288, 128)
 
 enum class PackedKind : uint8_t {
 #define LS_KIND(name, text, block_bytes, super_bytes) k##name,
@@ -93,12 +123,13 @@ struct PackedMatrix {
 };
 
 // Activations of some tokens as the int8 kernels read them: per token and block of 32 columns 32
-// codes and one scale, per half block the scaled sum of its codes (for the weights' minimum or
-// offset).
+// codes and one scale, per half block and per block the scaled sum of its codes (for the weights'
+// minimum or offset).
 struct QuantizedActivations {
-  const int8_t* codes;  // [token][blocks * 32]
-  const float* scales;  // [token][blocks]
-  const float* sums;    // [token][blocks * 2], scale * sum of 16 codes
+  const int8_t* codes;       // [token][blocks * 32]
+  const float* scales;       // [token][blocks]
+  const float* half_sums;    // [token][blocks * 2], scale * sum of 16 codes
+  const float* block_sums;   // [token][blocks], scale * sum of 32 codes
   int64_t blocks;
 };
 
