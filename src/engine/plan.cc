@@ -23,7 +23,10 @@ class Planner {
     plan.final_norm = *Norm(spec_.final_norm, Role::kFinalNorm);
     const WeightView* head = spec_.lm_head.tied ? plan.embedding : &weights_.Get(Role::kLmHead);
     plan.head = Matrices({head}, {weights_.Find({Role::kLmHead, Part::kBias})});
-    plan.packed_bytes = packed_bytes_;
+    plan.packed = packing_.Pack(pool_);
+    ForEachProjection(plan, [&](std::string_view, Projection& projection) {
+      Packing::Place(plan.packed, projection.group);
+    });
     return plan;
   }
 
@@ -96,8 +99,7 @@ class Planner {
 
   Projection Matrices(std::vector<const WeightView*> weights,
                       const std::vector<const WeightView*>& biases) {
-    Projection projection{.group = Pack(weights, pool_), .biases = {}};
-    packed_bytes_ += projection.group.bytes.size();
+    Projection projection{.group = packing_.Add(weights), .biases = {}};
     for (size_t i = 0; i < weights.size(); ++i) {
       std::vector<float> bias;
       if (biases[i] != nullptr) {
@@ -132,7 +134,7 @@ class Planner {
   const Weights& weights_;
   ThreadPool& pool_;
   int layer_ = -1;
-  size_t packed_bytes_ = 0;
+  Packing packing_;
 };
 
 }  // namespace

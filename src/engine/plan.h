@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -19,6 +21,13 @@ struct Projection {
   std::vector<std::vector<float>> biases;  // per matrix, [tiles * 16] or empty
   int64_t inputs() const { return group.matrices.front().cols; }
 };
+
+// Columns of an output row: the matrices side by side, each in whole tiles.
+inline int64_t WidthOf(const Projection& projection) {
+  int64_t tiles = 0;
+  for (const PackedMatrix& m : projection.group.matrices) tiles += m.Tiles();
+  return tiles * kTileRows;
+}
 
 struct NormWeights {
   NormSpec spec;
@@ -56,8 +65,33 @@ struct ExecutionPlan {
   std::vector<LayerPlan> layers;
   NormWeights final_norm;
   Projection head;
-  size_t packed_bytes = 0;
+  PackedBytes packed;  // what the matrices of all projections lie in
 };
+
+// fn(part, projection) for every projection, in the order in which a step reads them; part says
+// what it is ("q, k, v").
+template <typename Plan, typename Fn>
+void ForEachProjection(Plan& plan, const Fn& fn) {
+  const auto mlp = [&](auto& m, std::string_view in, std::string_view up, std::string_view down) {
+    fn(m.spec.gated ? in : up, m.in);
+    fn(down, m.down);
+  };
+  for (auto& layer : plan.layers) {
+    const bool conv = std::holds_alternative<ShortConvSpec>(layer.spec->mixer);
+    const bool mla = std::holds_alternative<MlaSpec>(layer.spec->mixer);
+    fn(conv ? "conv in" : mla ? "q_a, kv_a" : "q, k, v", layer.mixer_in);
+    if (mla && !layer.mla_q_b.group.matrices.empty()) fn("q_b", layer.mla_q_b);
+    if (mla) fn("kv_b", layer.mla_kv_b);
+    fn(conv ? "conv out" : "o", layer.mixer_out);
+    if (layer.mlp) mlp(*layer.mlp, "gate, up", "up", "down");
+    if (!layer.router.group.matrices.empty()) fn("router", layer.router);
+    for (auto& expert : layer.experts) mlp(expert, "expert gate, up", "expert up", "expert down");
+    if (layer.shared_expert)
+      mlp(*layer.shared_expert, "shared expert gate, up", "shared expert up", "shared expert down");
+    if (!layer.shared_gate.group.matrices.empty()) fn("shared expert's gate", layer.shared_gate);
+  }
+  fn("head", plan.head);
+}
 
 // spec and weights must outlive the plan.
 ExecutionPlan MakePlan(const ModelSpec& spec, const Weights& weights, ThreadPool& pool);
