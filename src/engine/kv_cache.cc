@@ -242,9 +242,11 @@ size_t KvCache::BytesToExtend(const KvSequence& sequence, int64_t count) const {
 
 size_t KvCache::BytesOf(const KvSequence& sequence) const {
   size_t bytes = 0;
-  for (size_t l = 0; l < sequence.layers_.size(); ++l)
-    bytes += (sequence.layers_[l].pages.size() - sequence.layers_[l].first) *
-             state_->pools[state_->pool_of[l]].page_bytes();
+  for (size_t l = 0; l < sequence.layers_.size(); ++l) {
+    const auto& table = sequence.layers_[l];
+    for (size_t p = table.first; p < table.pages.size(); ++p)
+      bytes += state_->pools[state_->pool_of[l]].page_bytes() / table.pages[p].page->references;
+  }
   return bytes;
 }
 

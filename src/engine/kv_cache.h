@@ -34,7 +34,6 @@ struct KvLayer {
 inline constexpr int64_t kWindowSlack = 64;
 
 class KvCache;
-struct KvPage;
 
 // One sequence's page tables. Movable; gives its pages back when destroyed. Must not outlive its
 // cache.
@@ -46,6 +45,8 @@ class KvSequence {
   ~KvSequence();
 
   int64_t length() const { return length_; }
+  // [position / kPageTokens], as attention reads them.
+  const KvPageRef* Pages(size_t layer) const { return layers_[layer].pages.data(); }
   // The page of positions [page * kPageTokens, ...): 64-byte aligned; nullptr once dropped.
   std::byte* Page(size_t layer, int64_t page) const {
     return layers_[layer].pages[static_cast<size_t>(page)].data;
@@ -53,10 +54,7 @@ class KvSequence {
 
  private:
   friend class KvCache;
-  struct Slot {
-    std::byte* data = nullptr;
-    KvPage* page = nullptr;  // counts the references
-  };
+  using Slot = KvPageRef;
   struct Table {
     std::vector<Slot> pages;
     size_t first = 0;  // of the pages that are still held
@@ -92,7 +90,7 @@ class KvCache {
   int64_t Holds(const KvSequence& sequence, int64_t length) const;
   // What Extend would take.
   size_t BytesToExtend(const KvSequence& sequence, int64_t count) const;
-  // Of the pages that a sequence holds, shared ones counted whole.
+  // Of the pages that a sequence holds; of one that several hold, its share.
   size_t BytesOf(const KvSequence& sequence) const;
   // Some layer forgets: not every length of a sequence can be cut back to.
   bool windowed() const;

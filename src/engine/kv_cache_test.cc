@@ -104,6 +104,7 @@ TEST(KvCache, AForkSharesPagesUntilOneOfTheTwoWrites) {
   KvSequence b = cache.Fork(a, 70);
   EXPECT_EQ(b.length(), 70);
   EXPECT_EQ(cache.bytes_in_use(), 2 * kPage);
+  EXPECT_EQ(cache.BytesOf(b), kPage);
   Write(cache, b, 1, Numbers(1000, 1));
   EXPECT_EQ(cache.bytes_in_use(), 3 * kPage);
   EXPECT_EQ(*Row(a, 0, 70), 700);
