@@ -49,7 +49,16 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::filesystem
       return InputError("{}: {} bytes cannot be mapped: {}", path.string(), size, strerror(errno));
     bytes = {static_cast<const std::byte*>(address), size};
   }
-  return std::shared_ptr<const MappedFile>(new MappedFile(path, bytes));
+  const auto nanoseconds = [](const timespec& t) {
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  };
+  const struct stat& info = file.info;
+  const FileIdentity identity{.device = static_cast<uint64_t>(info.st_dev),
+                              .inode = static_cast<uint64_t>(info.st_ino),
+                              .size = static_cast<uint64_t>(info.st_size),
+                              .modified_ns = nanoseconds(info.st_mtim),
+                              .changed_ns = nanoseconds(info.st_ctim)};
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, bytes, identity));
 }
 
 MappedFile::~MappedFile() {
@@ -75,7 +84,8 @@ Result<std::string> ReadTextFile(const std::filesystem::path& path, size_t limit
 }
 
 Status WriteFileAtomically(const std::filesystem::path& path,
-                           std::span<const std::span<const std::byte>> chunks) {
+                           std::span<const std::span<const std::byte>> chunks,
+                           Durability durability) {
   // A name of its own for each try, opened as any file is: the permissions are what the umask
   // leaves (mkstemp gives 0600, and the umask cannot be asked for without setting it for every
   // thread).
@@ -103,7 +113,7 @@ Status WriteFileAtomically(const std::filesystem::path& path,
       chunk = chunk.subspan(static_cast<size_t>(n));
     }
   }
-  if (fsync(fd) != 0) return fail("written");
+  if (durability == Durability::kDurable && fsync(fd) != 0) return fail("written");
   if (rename(temporary.c_str(), path.c_str()) != 0) return fail("put in place");
   close(fd);
   return {};

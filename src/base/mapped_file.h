@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -10,6 +11,13 @@
 #include "base/error.h"
 
 namespace lockstep {
+
+// Which bytes a file held when it was opened: the same identity later means the same bytes, as far
+// as the system tells (a change moves changed_ns, by a clock's tick).
+struct FileIdentity {
+  uint64_t device = 0, inode = 0, size = 0;
+  int64_t modified_ns = 0, changed_ns = 0;
+};
 
 class MappedFile {
  public:
@@ -25,21 +33,27 @@ class MappedFile {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
   const std::filesystem::path& path() const { return path_; }
+  const FileIdentity& identity() const { return identity_; }
 
  private:
-  MappedFile(std::filesystem::path path, std::span<const std::byte> bytes)
-      : path_(std::move(path)), bytes_(bytes) {}
+  MappedFile(std::filesystem::path path, std::span<const std::byte> bytes,
+             const FileIdentity& identity)
+      : path_(std::move(path)), bytes_(bytes), identity_(identity) {}
   std::filesystem::path path_;
   std::span<const std::byte> bytes_;
+  FileIdentity identity_;
 };
 
 // Reads a small text file (a config, a template) of at most `limit` bytes into memory.
 Result<std::string> ReadTextFile(const std::filesystem::path& path, size_t limit = 64u << 20);
 
 // Writes through a temporary file beside `path` and renames it: readers see the old bytes or the
-// new ones, never a part. The temporary is removed on failure.
+// new ones, never a part. The temporary is removed on failure. kQuick does not wait for the disk:
+// after a power cut the file may be empty or torn.
+enum class Durability : uint8_t { kDurable, kQuick };
 Status WriteFileAtomically(const std::filesystem::path& path,
-                           std::span<const std::span<const std::byte>> chunks);
+                           std::span<const std::span<const std::byte>> chunks,
+                           Durability durability = Durability::kDurable);
 Status WriteFileAtomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace lockstep

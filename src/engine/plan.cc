@@ -23,7 +23,7 @@ class Planner {
     plan.final_norm = *Norm(spec_.final_norm, Role::kFinalNorm);
     const WeightView* head = spec_.lm_head.tied ? plan.embedding : &weights_.Get(Role::kLmHead);
     plan.head = Matrices({head}, {weights_.Find({Role::kLmHead, Part::kBias})});
-    plan.packed = packing_.Pack(pool_);
+    plan.packed = PackOrLoad(packing_, weights_.files(), pool_, plan.packed_from);
     ForEachProjection(plan, [&](std::string_view, Projection& projection) {
       Packing::Place(plan.packed, projection.group);
     });

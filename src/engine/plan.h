@@ -10,6 +10,7 @@
 
 #include "base/thread_pool.h"
 #include "engine/pack.h"
+#include "engine/pack_cache.h"
 #include "model/weights.h"
 #include "spec/model_spec.h"
 
@@ -66,6 +67,7 @@ struct ExecutionPlan {
   NormWeights final_norm;
   Projection head;
   PackedBytes packed;  // what the matrices of all projections lie in
+  PackedFrom packed_from;
 };
 
 // fn(part, projection) for every projection, in the order in which a step reads them; part says

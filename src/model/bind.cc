@@ -147,6 +147,7 @@ Result<Binding> BindWeights(const ModelSpec& spec, std::span<const TensorRule> r
   for (const TensorRule& rule : rules) rules_of[static_cast<int>(rule.role)].push_back(&rule);
 
   Binding binding;
+  binding.weights.SetFiles(checkpoint.files);
   std::set<std::string_view> used;
   for (const WeightSlot& slot : slots) {
     std::vector<std::string> tried;

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "arch/architecture.h"
 #include "base/error.h"
+#include "base/mapped_file.h"
 #include "formats/checkpoint.h"
 #include "model/weight_view.h"
 #include "spec/weights.h"
@@ -21,8 +24,12 @@ class Weights {
   const WeightView* Find(const WeightId& id) const;  // nullptr when the spec has no such weight
   const std::map<WeightId, WeightView>& all() const { return views_; }
   void Set(const WeightId& id, WeightView view) { views_[id] = std::move(view); }
+  // The files that the views lie in; none when they lie elsewhere.
+  std::span<const std::shared_ptr<const MappedFile>> files() const { return files_; }
+  void SetFiles(std::vector<std::shared_ptr<const MappedFile>> files) { files_ = std::move(files); }
 
  private:
+  std::vector<std::shared_ptr<const MappedFile>> files_;
   std::map<WeightId, WeightView> views_;
 };
 
