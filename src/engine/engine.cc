@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "engine/describe_plan.h"
 #include "engine/kernels/kernel_table.h"
 #include "spec/rope_facts.h"
 
@@ -17,8 +18,11 @@ struct KvTypeName {
   KvType type;
   std::string_view name;
 };
-constexpr KvTypeName kKvTypeNames[] = {
-    {KvType::kF32, "fp32"}, {KvType::kF16, "fp16"}, {KvType::kBF16, "bf16"}, {KvType::kQ8, "q8"}};
+constexpr KvTypeName kKvTypeNames[] = {{KvType::kF32, "fp32"},
+                                       {KvType::kF16, "fp16"},
+                                       {KvType::kBF16, "bf16"},
+                                       {KvType::kQ16, "q16"},
+                                       {KvType::kQ8, "q8"}};
 
 // What each layer keeps of a position.
 struct LayerMemory {
@@ -82,7 +86,7 @@ KvType ChooseKvType(const ExecutionPlan& plan, Activations activations) {
   const bool codes = std::ranges::any_of(plan.layers, [](const LayerPlan& layer) {
     return AnyCodes(layer.mixer_in) || AnyCodes(layer.mixer_out);
   });
-  return activations == Activations::kInt8 && codes ? KvType::kBF16 : KvType::kF32;
+  return activations == Activations::kInt8 && codes ? KvType::kQ16 : KvType::kF32;
 }
 
 std::optional<int64_t> PositionLimit(const ModelSpec& spec) {
@@ -132,21 +136,13 @@ Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::Create(const ModelSpec& spec, const Weights& weights,
                                                const EngineOptions& options) {
-  const char* wanted = std::getenv("LOCKSTEP_ISA");
-  std::string_view problem;
-  const KernelTable& kernels = ChooseKernels(wanted != nullptr ? wanted : "", problem);
-  if (!problem.empty()) {
-    std::string names;
-    for (const KernelTable* table : KernelTables())
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", table->name);
-    return UsageError("LOCKSTEP_ISA is \"{}\": {}; there are {}", wanted, problem, names);
-  }
+  LS_TRY(const KernelTable* kernels, KernelsInUse());
   // Workers that wait for each other gain nothing from sharing a core.
   const int cores = AvailableCores();
   const int threads = options.threads > 0 ? std::min(options.threads, cores) : cores;
   ThreadPool packers(threads);
   return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<State>(spec, weights, kernels, options, threads, packers)));
+      new Engine(std::make_unique<State>(spec, weights, *kernels, options, threads, packers)));
 }
 
 KvSequence Engine::NewSequence() { return state_->cache.NewSequence(); }

@@ -31,12 +31,12 @@ struct EngineOptions {
   size_t kv_limit_bytes = 0;  // 0: no limit of our own
 };
 
-// "fp32", "fp16", "bf16", "q8".
+// "fp32", "fp16", "bf16", "q16", "q8".
 std::string_view Name(KvType type);
 std::optional<KvType> KvTypeNamed(std::string_view name);
 
-// What the cache holds unless told otherwise: bf16 where int8 activations meet weights stored as
-// codes, whose error is larger than what bf16 adds; fp32 elsewhere.
+// What the cache holds unless told otherwise: q16 where int8 activations meet weights stored as
+// codes, whose error is far above what it adds; fp32 elsewhere.
 KvType ChooseKvType(const ExecutionPlan& plan, Activations activations);
 
 // The most positions a sequence may have: learned positions, or the context; none with dynamic

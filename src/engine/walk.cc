@@ -221,23 +221,48 @@ void Walker::Layer() {
   std::visit([&](const auto& mlp) { JoinFeedForward(mlp); }, layer.mlp);
 }
 
+// The head's input is as good as exact even as codes: a second row of codes holds what the first
+// left over, and both go through the same tiles. Its error would land in the logits undamped, and
+// there are few rows: the tiles are read once either way.
 void Walker::Head() {
   const auto count = static_cast<int64_t>(call_.head_rows.size());
   if (count == 0) return;
   SyncRows();  // the rows may be another worker's
   const Form form = FormOf(plan_.head);
+  const int64_t parts = form.codes ? 2 : 1;
   // One row: each worker for itself.
   ProjectionInput& input = count == 1 ? mine_.input : b_.input;
   const auto [begin, end] = count == 1 ? std::pair{int64_t{0}, count} : Mine(count);
   for (int64_t i = begin; i < end; ++i) {
-    Norm(plan_.final_norm, X(call_.head_rows[static_cast<size_t>(i)]), hidden_, hidden_,
-         Row(input, i, hidden_, form));
-    Finish(input, i, hidden_, form);
+    float* x = Row(input, parts * i, hidden_, form);
+    Norm(plan_.final_norm, X(call_.head_rows[static_cast<size_t>(i)]), hidden_, hidden_, x);
+    Finish(input, parts * i, hidden_, form);
+    if (parts == 1) continue;
+    const int64_t padded = PaddedColumns(hidden_), at = parts * i * padded;
+    float* rest = Row(input, parts * i + 1, hidden_, form);
+    for (int64_t c = 0; c < padded; ++c)
+      rest[c] = x[c] - static_cast<float>(input.codes.data()[at + c]) *
+                           input.scales.data()[(at + c) / kBlockColumns];
+    Finish(input, parts * i + 1, hidden_, form);
   }
   if (count > 1) Barrier();
+  const PackedMatrix& m = plan_.head.group.matrices[0];
   const int64_t width = WidthOf(plan_.head);
-  const auto [from, to] = Mine(width / kTileRows, 2);
-  ProjectTiles(plan_.head, input, 0, count, from, to, call_.logits, width);
+  const auto [from, to] = Mine(m.Tiles(), 2);
+  float* y = mine_.pair.data();  // [parts * count][32]
+  for (int64_t tile = from; tile < to; tile += 2) {
+    const int64_t tiles = std::min<int64_t>(2, to - tile);
+    Tiles(m.kind, m.Tile(tile), tiles > 1 ? m.Tile(tile + 1) : nullptr, m.Blocks(), input, 0,
+          parts * count, y, y + kTileRows, 2 * kTileRows);
+    for (int64_t i = 0; i < count; ++i) {
+      const float* row = y + parts * i * 2 * kTileRows;
+      float* logits = call_.logits + i * width + tile * kTileRows;
+      for (int64_t r = 0; r < tiles * kTileRows; ++r)
+        logits[r] = parts == 1 ? row[r] : row[r] + row[2 * kTileRows + r];
+    }
+    for (int64_t i = 0; i < tiles; ++i)
+      AddBias(plan_.head.biases[0], tile + i, count, call_.logits + (tile + i) * kTileRows, width);
+  }
   const LmHeadSpec& head = spec_.lm_head;
   if (head.logit_scale.value == 1 && !head.logit_softcap) return;
   for (int64_t row = 0; row < count; ++row) {

@@ -61,7 +61,7 @@ WalkBuffers::WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> sha
     w.row.Reserve(widest * kBlockColumns);
     w.mixed.Reserve(s.hidden);
     w.key.Reserve(key_dim);
-    w.input.Reserve(1, s.input_blocks);
+    w.input.Reserve(2, s.input_blocks);  // the head takes two
     w.latent.Reserve(1, s.latent_blocks);
   }
 }
@@ -70,7 +70,7 @@ void WalkBuffers::Reserve(int64_t rows, int64_t head_rows) {
   const Sizes& s = sizes_;
   if (head_rows > head_rows_) {
     head_rows_ = head_rows;
-    input.Reserve(head_rows, s.input_blocks);
+    input.Reserve(2 * head_rows, s.input_blocks);
   }
   if (rows <= rows_) return;
   rows_ = rows;

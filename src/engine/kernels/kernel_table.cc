@@ -3,16 +3,15 @@
 namespace lockstep {
 
 #if defined(__x86_64__)
-extern const KernelTable kKernelsAvx512Vnni, kKernelsAvx512, kKernelsAvx2;
+extern const KernelTable kKernelsAvx512Bf16, kKernelsAvx512Vnni, kKernelsAvx512, kKernelsAvxVnni,
+    kKernelsAvx2;
 #endif
 extern const KernelTable kKernelsScalar;
 
 namespace {
 constexpr const KernelTable* kTables[] = {
 #if defined(__x86_64__)
-    &kKernelsAvx512Vnni,
-    &kKernelsAvx512,
-    &kKernelsAvx2,
+    &kKernelsAvx512Bf16, &kKernelsAvx512Vnni, &kKernelsAvx512, &kKernelsAvxVnni, &kKernelsAvx2,
 #endif
     &kKernelsScalar,
 };

@@ -36,8 +36,8 @@ struct AttentionCall {
 inline constexpr int64_t kAttentionRows = 48;
 constexpr size_t AttentionScratchBytes(const KvShape& shape) {
   const int64_t floats =
-      shape.PaddedKeyDim() + shape.PaddedValueDim() + kPageTokens + 17;  // of a row
-  return static_cast<size_t>(kAttentionRows * floats * 4 + 5 * 64);
+      2 * shape.PaddedKeyDim() + shape.PaddedValueDim() + kPageTokens + 17;  // of a row
+  return static_cast<size_t>(kAttentionRows * floats * 4 + 6 * 64);
 }
 inline constexpr size_t kPanelBytes = 32 * 1024;
 

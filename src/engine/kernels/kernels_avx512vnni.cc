@@ -1,5 +1,4 @@
 #define LS_ISA avx512vnni
-#define LS_VNNI 1
 #include "engine/kernels/kernels.inc"
 
 namespace lockstep {
