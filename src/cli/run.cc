@@ -6,6 +6,7 @@
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "model/text_model.h"
+#include "spec/rope_facts.h"
 #include "subjects/engine_decoder.h"
 #include "subjects/reference_decoder.h"
 #include "subjects/text_side.h"
@@ -17,7 +18,7 @@ struct RunArgs {
   std::string path, prompt, file, ids, system;
   GenerationOptions generation;
   bool has_prompt = false, has_ids = false, chat = false, untrusted = false, raw = false,
-       quiet = false, json = false, print_config = false, engine = false;
+       quiet = false, json = false, print_config = false, engine = false, lookup = false;
   std::string activations = "int8";
   int64_t threads = 0;
 };
@@ -63,15 +64,25 @@ Result<std::vector<int32_t>> PromptIds(const RunArgs& args, const TextModel& tex
   return EncodeChat(text, messages, trust);
 }
 
-Json ToJson(const RunArgs& args, const std::vector<int32_t>& prompt, const Answer& answer) {
+Json ToJson(const RunArgs& args, const std::vector<int32_t>& prompt, const Answer& answer,
+            const LookupDecoder* lookup) {
   Json out = {{"model", args.path}, {"prompt_ids", prompt}};
   out.update(ToJson(answer));
+  if (lookup != nullptr) {
+    out["drafted_tokens"] = lookup->counts().proposed;
+    out["accepted_tokens"] = lookup->counts().accepted;
+  }
   return out;
 }
 
 // The exit code.
 Result<int> Work(const RunArgs& args) {
   LS_TRY(const Model model, LoadModel(args.path));
+  if (args.lookup && DependsOnCallLength(model.spec))
+    return UsageError(
+        "{}: --lookup would change the answer: with this model's RoPE scaling a token's numbers "
+        "depend on the tokens that are computed with it; leave it out",
+        args.path);
   LS_TRY(const ParsedGenerationConfig parsed, args.generation.InForce(model));
   if (args.print_config) {
     PrintJson(parsed.config.ToJson());
@@ -96,11 +107,20 @@ Result<int> Work(const RunArgs& args) {
     if (done == 0 && total == 1) line.Clear();
     return !WasInterrupted();
   };
+  std::unique_ptr<EngineDecoder> engine;
   std::unique_ptr<RewindableDecoder> decoder;
+  const LookupDecoder* lookup = nullptr;
   if (args.engine) {
     EngineOptions options{.threads = ThreadCount(args.threads)};
     if (args.activations == "fp32") options.activations = Activations::kF32;
-    LS_TRY(decoder, EngineDecoder::Create(model, options, on_progress));
+    LS_TRY(engine, EngineDecoder::Create(model, options, on_progress));
+    if (args.lookup) {
+      auto drafting = std::make_unique<LookupDecoder>(*engine);
+      lookup = drafting.get();
+      decoder = std::move(drafting);
+    } else {
+      decoder = std::move(engine);
+    }
   } else {
     decoder = std::make_unique<ReferenceDecoder>(model, pool, on_progress);
   }
@@ -110,11 +130,14 @@ Result<int> Work(const RunArgs& args) {
   LS_TRY(const Answer answer, MakeAnswer(*decoder, request));
   line.Clear();
   if (args.json)
-    PrintJson(ToJson(args, ids, answer));
+    PrintJson(ToJson(args, ids, answer, lookup));
   else
     Print("\n");
   if (!args.quiet) {
     std::string speed = answer.SpeedLine();
+    if (lookup != nullptr)
+      speed += fmt::format("; {} of {} drafted tokens accepted", lookup->counts().accepted,
+                           lookup->counts().proposed);
     if (parsed.config.do_sample) speed += fmt::format("; seed {}", answer.seed);
     PrintError(speed + "\n");
   }
@@ -162,6 +185,10 @@ void AddRunVerb(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"int8", "fp32"}))
       ->needs(engine)
       ->type_name("int8|fp32");
+  verb->add_flag("--lookup", args->lookup,
+                 "With --engine: draft what followed the last words earlier in the text. The\n"
+                 "answer is the same, and sooner where it repeats its prompt or itself")
+      ->needs(engine);
   args->generation.AddTo(*verb);
   verb->add_flag("--print-generation-config", args->print_config,
                  "Print every value in force, and run nothing");

@@ -224,12 +224,23 @@ KvSequence KvCache::Fork(const KvSequence& sequence, int64_t length) {
 }
 
 size_t KvCache::BytesToExtend(const KvSequence& sequence, int64_t count) const {
+  return BytesToRead(sequence, count, count);
+}
+
+size_t KvCache::BytesToRead(const KvSequence& sequence, int64_t count, int64_t chunk) const {
   const size_t need = PagesOf(sequence.length_ + count);
   size_t bytes = 0;
   for (size_t l = 0; l < state_->layers.size(); ++l) {
-    if (state_->layers[l].page_bytes == 0) continue;
-    const size_t have = sequence.layers_[l].pages.size();
-    size_t pages = need > have ? need - have : 0;
+    const KvLayer& layer = state_->layers[l];
+    if (layer.page_bytes == 0) continue;
+    const auto& table = sequence.layers_[l];
+    size_t pages = need > table.pages.size() ? need - table.pages.size() : 0;
+    if (layer.window && chunk < count) {
+      // Both ends of what is held may lie within a page.
+      const size_t most = PagesOf(*layer.window + kWindowSlack + chunk) + 1;
+      const size_t held = table.pages.size() - table.first;
+      pages = std::min(pages, most > held ? most - held : 0);
+    }
     if (count > 0 && State::SharesLastPage(sequence, l)) ++pages;
     size_t layer_bytes = 0;
     if (__builtin_mul_overflow(pages, state_->pools[state_->pool_of[l]].page_bytes(),

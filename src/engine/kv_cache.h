@@ -90,6 +90,9 @@ class KvCache {
   int64_t Holds(const KvSequence& sequence, int64_t length) const;
   // What Extend would take.
   size_t BytesToExtend(const KvSequence& sequence, int64_t count) const;
+  // What it takes at most to append `count` positions in calls of `chunk`: windows give back
+  // between them.
+  size_t BytesToRead(const KvSequence& sequence, int64_t count, int64_t chunk) const;
   // Of the pages that a sequence holds; of one that several hold, its share.
   size_t BytesOf(const KvSequence& sequence) const;
   // Some layer forgets: not every length of a sequence can be cut back to.

@@ -7,8 +7,6 @@
 #include <map>
 #include <random>
 
-#include "base/error.h"
-
 namespace lockstep {
 namespace {
 
@@ -145,6 +143,27 @@ TEST(KvCache, AWindowKeepsWhatItReadsAndAShortRewindIsFree) {
     Write(cache, sequence, 2, Numbers(5, 3));
     EXPECT_EQ(*Row(sequence, 1, 2), 71);
   }
+}
+
+TEST(KvCache, SaysBeforehandWhatReadingInChunksTakes) {
+  for (const int64_t window : {1, 30, 64, 200})
+    for (const int64_t chunk : {1, 50, 64, 128, 300})
+      for (const int64_t held : {0, 40, 64, 130}) {
+        SCOPED_TRACE(fmt::format("window {}, chunk {}, held {}", window, chunk, held));
+        KvCache cache({{kPage, {}}, {kPage, window}});
+        KvSequence sequence = cache.NewSequence();
+        Write(cache, sequence, 2, Numbers(0, held));
+        const size_t before = cache.bytes_in_use();
+        const size_t said = cache.BytesToRead(sequence, 1000, chunk);
+        size_t most = 0;
+        for (int64_t left = 1000; left > 0; left -= std::min(left, chunk)) {
+          ASSERT_TRUE(cache.Extend(sequence, std::min(left, chunk)));
+          most = std::max(most, cache.bytes_in_use());
+          cache.Commit(sequence, std::min(left, chunk));
+        }
+        EXPECT_LE(most, before + said);
+        EXPECT_LE(before + said, most + 3 * kPage);  // and not much more
+      }
 }
 
 TEST(KvCache, WithoutMemoryTheSequenceIsAsItWasAndTheSentenceSaysHowMuch) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/sampler.h"
+#include "spec/rope_facts.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +53,14 @@ struct Scheduler::Sequence {
   bool again = false;      // has been preempted before
   bool ended = false;
 };
+
+SchedulerOptions SchedulerOptionsFor(const ModelSpec& spec) {
+  SchedulerOptions options;
+  options.positions = PositionLimit(spec).value_or(0);
+  options.vocab_size = spec.embedding.vocab_size;
+  options.whole_prompts = DependsOnCallLength(spec);
+  return options;
+}
 
 Scheduler::Scheduler(Stepper& stepper, SchedulerOptions options)
     : stepper_(stepper),
@@ -183,9 +192,13 @@ void Scheduler::Arrivals() {
 // Gives slots to those who wait, as long as their prompts fit into memory.
 void Scheduler::Admit() {
   const size_t limit = cache_.limit_bytes();
+  const auto need_of = [&](const Sequence& sequence) {
+    const int64_t count = sequence.Remaining() + 1;
+    return cache_.BytesToRead(sequence.kv, count,
+                              options_.whole_prompts ? count : 2 * options_.chunk);
+  };
   size_t promised = 0;  // to prompts that are still being read
-  for (const auto& sequence : running_)
-    promised += cache_.BytesToExtend(sequence->kv, sequence->Remaining() + 1);
+  for (const auto& sequence : running_) promised += need_of(*sequence);
   while (!waiting_.empty() && running_.size() < options_.slots) {
     Sequence& next = *waiting_.front();
     next.preempted = false;
@@ -197,7 +210,7 @@ void Scheduler::Admit() {
       continue;
     }
     Share(next);
-    const size_t need = cache_.BytesToExtend(next.kv, next.Remaining() + 1);
+    const size_t need = need_of(next);
     const auto fits = [&] {
       return limit == 0 || (need <= limit && cache_.bytes_in_use() + promised <= limit - need);
     };

@@ -55,6 +55,19 @@ struct SchedulerOptions {
   size_t prefix_bytes = size_t{256} << 20;  // for ended sequences; 0: none is kept
 };
 
+class EngineStepper final : public Stepper {
+ public:
+  explicit EngineStepper(Engine& engine) : engine_(engine) {}
+  Status Run(std::span<EngineStep> steps) override { return engine_.Run(steps); }
+  KvCache& cache() override { return engine_.cache(); }
+
+ private:
+  Engine& engine_;
+};
+
+// What a model says of them: positions, vocab_size and whole_prompts.
+SchedulerOptions SchedulerOptionsFor(const ModelSpec& spec);
+
 struct NewToken {
   int32_t id = 0;
   std::span<const float> logits;  // that it was chosen from, as the model gave them

@@ -51,6 +51,20 @@ Result<std::span<const float>> EngineDecoder::Append(std::span<const int32_t> id
   }
 }
 
+Result<MatrixView<const float>> EngineDecoder::AppendAll(std::span<const int32_t> ids) {
+  if (on_progress_ && !on_progress_(0, 1)) return tl::unexpected(Interrupted());
+  LS_TRY(const auto logits, engine_->Append(sequence_, ids, Engine::Logits::kAll));
+  held_.insert(held_.end(), ids.begin(), ids.end());
+  return logits;
+}
+
+void EngineDecoder::Forget(int64_t count) {
+  static_assert(kMostDrafted <= kWindowSlack, "no window has gone past a draft");
+  const int64_t length = sequence_.length() - count;
+  LS_CHECK(engine_->Truncate(sequence_, length) == length);
+  held_.resize(static_cast<size_t>(length));
+}
+
 int64_t EngineDecoder::capacity() const { return PositionLimit(spec_).value_or(0); }
 
 size_t EngineDecoder::KeepCommonPrefix(std::span<const int32_t> ids) {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/generate.h"
+#include "engine/lookup.h"
 #include "model/model.h"
 
 namespace lockstep {
 
-class EngineDecoder : public RewindableDecoder {
+class EngineDecoder : public DraftDecoder {
  public:
   // As ReferenceDecoder::OnProgress.
   using OnProgress = std::function<bool(int64_t done, int64_t total)>;
@@ -23,6 +23,8 @@ class EngineDecoder : public RewindableDecoder {
                                                        OnProgress on_progress = {});
 
   Result<std::span<const float>> Append(std::span<const int32_t> ids) override;
+  Result<MatrixView<const float>> AppendAll(std::span<const int32_t> ids) override;
+  void Forget(int64_t count) override;
   int64_t position() const override { return sequence_.length(); }
   int64_t capacity() const override;
   size_t KeepCommonPrefix(std::span<const int32_t> ids) override;
