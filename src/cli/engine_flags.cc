@@ -1,0 +1,33 @@
+#include "cli/engine_flags.h"
+
+#include "cli/options.h"
+#include "formats/describe.h"
+
+namespace lockstep {
+
+void EngineFlags::AddTo(CLI::App& verb) {
+  verb.add_option("--activations", activations,
+                  "Of the engine: int8 in front of quantized matrices, or fp32")
+      ->check(CLI::IsMember({"int8", "fp32"}))
+      ->type_name("int8|fp32")
+      ->capture_default_str();
+  const auto known = [](const std::string& name) -> std::string {
+    if (KvTypeNamed(name)) return "";
+    return fmt::format("expected fp32, fp16, bf16, q16 or q8, found {}", Quoted(name));
+  };
+  verb.add_option("--kv", kv, "What the engine keeps keys and values as (default: its own choice)")
+      ->check(known)
+      ->type_name("TYPE");
+  verb.add_option("--threads", threads, "Threads to compute with (0: all cores)")
+      ->check(WholeNumber(0, 1024))
+      ->type_name("N");
+}
+
+EngineOptions EngineFlags::Options() const {
+  EngineOptions options{.threads = ThreadCount(threads)};
+  if (activations == "fp32") options.activations = Activations::kF32;
+  options.kv = KvTypeNamed(kv);
+  return options;
+}
+
+}  // namespace lockstep

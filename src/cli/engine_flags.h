@@ -1,0 +1,20 @@
+// The flags of verbs that compute with the engine: how exact, and with how many threads.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace lockstep {
+
+struct EngineFlags {
+  std::string activations = "int8";
+  std::string kv;  // empty: the engine's own choice
+  int64_t threads = 0;
+
+  void AddTo(CLI::App& verb);
+  EngineOptions Options() const;
+};
+
+}  // namespace lockstep
