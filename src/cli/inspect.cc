@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cli/inspect_plan.h"
 #include "cli/known.h"
 #include "cli/options.h"
 #include "cli/table.h"
@@ -25,10 +26,10 @@ constexpr int64_t kDefaultContext = 4096;
 
 struct InspectArgs {
   std::vector<std::string> paths;
-  bool diff = false, known = false, tensors = false, weights = false, no_weights = false,
-       json = false;
+  bool diff = false, known = false, plan = false, tensors = false, weights = false,
+       no_weights = false, json = false;
   int64_t context = 0, batch = 1, prefill = 0, threads = 0;
-  std::string kv = "f16";
+  std::string kv = "f16", activations = "int8";
 };
 
 // Everything that is known; absent where the checkpoint did not get so far.
@@ -337,6 +338,7 @@ int Run(const InspectArgs& args) {
                    "compares two"},
                   args.json);
   if (args.diff) return RunDiff(args);
+  if (args.plan) return InspectPlan(args.paths.front(), args.activations, args.json);
   const Result<Findings> found = Find(args);
   if (!found) return Report(found.error(), args.json);
   if (args.json)
@@ -362,6 +364,14 @@ void AddInspectVerb(CLI::App& app, Action& action) {
   verb->add_flag("--diff", args->diff, "Print where the specs of two models differ");
   verb->add_flag("--known", args->known,
                  "Print the architectures and tensor types that this program knows");
+  auto* plan = verb->add_flag("--plan", args->plan,
+                              "Print how the engine packs each part and with which kernels it "
+                              "computes");
+  verb->add_option("--activations", args->activations,
+                   "With --plan: what quantized matrices are multiplied with")
+      ->check(CLI::IsMember({"int8", "fp32"}))
+      ->needs(plan)
+      ->type_name("int8|fp32");
   verb->add_flag("--tensors", args->tensors, "List every tensor");
   auto* weights =
       verb->add_flag("--weights", args->weights,

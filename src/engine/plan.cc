@@ -7,8 +7,14 @@ namespace {
 
 class Planner {
  public:
-  Planner(const ModelSpec& spec, const Weights& weights, ThreadPool& pool)
-      : spec_(spec), weights_(weights), pool_(pool) {}
+  Planner(const ModelSpec& spec, const Weights& weights) : spec_(spec), weights_(weights) {}
+
+  void Pack(ExecutionPlan& plan, ThreadPool& pool) const {
+    plan.packed = PackOrLoad(packing_, weights_.files(), pool, plan.packed_from);
+    ForEachProjection(plan, [&](std::string_view, Projection& projection) {
+      Packing::Place(plan.packed, projection.group);
+    });
+  }
 
   ExecutionPlan Make() {
     ExecutionPlan plan;
@@ -23,10 +29,6 @@ class Planner {
     plan.final_norm = *Norm(spec_.final_norm, Role::kFinalNorm);
     const WeightView* head = spec_.lm_head.tied ? plan.embedding : &weights_.Get(Role::kLmHead);
     plan.head = Matrices({head}, {weights_.Find({Role::kLmHead, Part::kBias})});
-    plan.packed = PackOrLoad(packing_, weights_.files(), pool_, plan.packed_from);
-    ForEachProjection(plan, [&](std::string_view, Projection& projection) {
-      Packing::Place(plan.packed, projection.group);
-    });
     return plan;
   }
 
@@ -132,7 +134,6 @@ class Planner {
 
   const ModelSpec& spec_;
   const Weights& weights_;
-  ThreadPool& pool_;
   int layer_ = -1;
   Packing packing_;
 };
@@ -140,7 +141,14 @@ class Planner {
 }  // namespace
 
 ExecutionPlan MakePlan(const ModelSpec& spec, const Weights& weights, ThreadPool& pool) {
-  return Planner(spec, weights, pool).Make();
+  Planner planner(spec, weights);
+  ExecutionPlan plan = planner.Make();
+  planner.Pack(plan, pool);
+  return plan;
+}
+
+ExecutionPlan PlanLayout(const ModelSpec& spec, const Weights& weights) {
+  return Planner(spec, weights).Make();
 }
 
 }  // namespace lockstep

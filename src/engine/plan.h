@@ -98,4 +98,7 @@ void ForEachProjection(Plan& plan, const Fn& fn) {
 // spec and weights must outlive the plan.
 ExecutionPlan MakePlan(const ModelSpec& spec, const Weights& weights, ThreadPool& pool);
 
+// The same but for the bytes: no matrix has data. Reads no large weight.
+ExecutionPlan PlanLayout(const ModelSpec& spec, const Weights& weights);
+
 }  // namespace lockstep

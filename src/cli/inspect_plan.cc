@@ -1,0 +1,73 @@
+#include "cli/inspect_plan.h"
+
+#include "cli/exit_code.h"
+#include "cli/options.h"
+#include "cli/table.h"
+#include "cli/terminal.h"
+#include "engine/describe_plan.h"
+#include "engine/kernels/kernel_table.h"
+#include "model/model.h"
+
+namespace lockstep {
+namespace {
+
+double BitsOf(const PlanPart& part) {
+  return 8 * static_cast<double>(part.bytes) / static_cast<double>(part.elements);
+}
+
+Result<int> Work(const std::string& path, const std::string& activations, bool json) {
+  LS_TRY(const KernelTable* kernels, KernelsInUse());
+  LS_TRY(const Model model, LoadModel(path));
+  const ExecutionPlan plan = PlanLayout(model.spec, model.weights);
+  const std::vector<PlanPart> parts =
+      PlanParts(plan, activations == "fp32" ? Activations::kF32 : Activations::kInt8);
+  double step = 0;
+  int64_t packed = 0;
+  for (const PlanPart& part : parts) {
+    step += part.share * static_cast<double>(part.bytes);
+    if (part.packed != "as stored") packed += part.bytes;
+  }
+  const std::optional<std::filesystem::path> folder = PackCacheFolder();
+  if (json) {
+    Json list = Json::array();
+    for (const PlanPart& part : parts)
+      list.push_back({{"part", part.part},
+                      {"count", part.count},
+                      {"types", part.types},
+                      {"packed", part.packed},
+                      {"bits", BitsOf(part)},
+                      {"elements", part.elements},
+                      {"bytes", part.bytes},
+                      {"read_with", part.read_with}});
+    PrintJson({{"path", path},
+               {"kernels", {{"name", kernels->name}, {"description", kernels->description}}},
+               {"activations", activations},
+               {"parts", std::move(list)},
+               {"packed_bytes", packed},
+               {"decode_bytes", step},
+               {"cache", folder ? Json(folder->string()) : Json()}});
+    return kExitYes;
+  }
+  using enum Table::Align;
+  Table table({"part", "", "stored", "packed", "bits", "bytes", "read with"},
+              {kLeft, kRight, kLeft, kLeft, kRight, kRight, kLeft});
+  for (const PlanPart& part : parts)
+    table.Add({part.part, fmt::format("{} x", WithCommas(part.count)), part.types, part.packed,
+               fmt::format("{:.2f}", BitsOf(part)), WithCommas(part.bytes), part.read_with});
+  Print(
+      fmt::format("{}\n  kernels: {} ({})\n\n{}\n  {} packed; one token's step reads {} of "
+                  "weights\n  packed weights are kept in: {}\n",
+                  path, kernels->name, kernels->description, table.Text(2),
+                  HumanBytes(static_cast<double>(packed)), HumanBytes(step),
+                  folder ? folder->string() : "nothing (LOCKSTEP_CACHE is off)"));
+  return kExitYes;
+}
+
+}  // namespace
+
+int InspectPlan(const std::string& path, const std::string& activations, bool json) {
+  const Result<int> code = Work(path, activations, json);
+  return code ? *code : Report(code.error(), json);
+}
+
+}  // namespace lockstep
