@@ -11,8 +11,11 @@
 // (not so where DependsOnCallLength).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/matrix_view.h"
@@ -29,25 +32,39 @@ class DraftDecoder : public RewindableDecoder {
   virtual void Forget(int64_t count) = 0;
 };
 
-inline constexpr int64_t kMostDrafted = 16;
+inline constexpr int64_t kMostDrafted = 15;
 
-// What followed the latest of those earlier places in `ids` that agree with the end of `ids` for
-// longest: at most `most` ids, none where fewer than kLeastMatch agree. A match near the end goes
-// on into what it proposes, as a loop does.
+// Of the earlier places in a text that agree with its end for longest, the latest.
+struct DraftMatch {
+  size_t length = 0;  // ids that agree; 0 where fewer than kLeastMatch do
+  size_t next = 0;    // what followed them begins here
+};
 inline constexpr size_t kLeastMatch = 2;
-void ProposeDraft(std::span<const int32_t> ids, size_t most, std::vector<int32_t>& draft);
+DraftMatch FindMatch(std::span<const int32_t> ids);
 
-// How long a draft may be, from how the last ones did. A text without repetition soon pays for one
-// drafted id in kMostPause steps.
-class DraftLength {
+// `count` ids of what followed. A match near the end goes on into what it proposes, as a loop does.
+void ProposeDraft(std::span<const int32_t> ids, const DraftMatch& match, size_t count,
+                  std::vector<int32_t>& draft);
+
+// How long a draft pays: from how often drafts were right lately, and from what calls of the
+// decoder took. A draft of k ids, each right with chance p, gives (1 - p^(k+1)) / (1 - p) ids for
+// one call of k + 1. A text without repetition soon pays for one drafted id in kMostPause steps.
+class DraftPolicy {
  public:
   static constexpr int64_t kMostPause = 64;
 
-  int64_t Next();  // 0: none this time; asked once a step
-  void Learn(int64_t proposed, int64_t accepted);
+  int64_t Length(const DraftMatch& match);  // 0: none
+  void Learn(const DraftMatch& match, int64_t proposed, int64_t accepted);
+  void LearnCost(int64_t ids, double seconds);  // of a call
 
  private:
-  int64_t length_ = 4, pause_ = 0, backoff_ = 1;
+  static constexpr std::array<int64_t, 5> kCalls = {1, 2, 4, 8, 16};  // ids
+  static size_t Kind(const DraftMatch& match);
+  double Cost(size_t call) const;
+
+  std::array<double, kCalls.size()> cost_ = {};          // 0: never measured
+  std::array<double, 4> chance_ = {0.4, 0.5, 0.7, 0.9};  // by length of match: 2, 3, 4 to 7, more
+  std::array<int64_t, 4> paused_ = {};
 };
 
 struct LookupCounts {
@@ -56,8 +73,11 @@ struct LookupCounts {
 
 class LookupDecoder : public RewindableDecoder {
  public:
+  using Clock = std::function<double()>;  // seconds
+
   // `decoder` must outlive this, and nobody else may append to it.
-  explicit LookupDecoder(DraftDecoder& decoder) : decoder_(decoder) {}
+  explicit LookupDecoder(DraftDecoder& decoder, Clock clock = SteadySeconds)
+      : decoder_(decoder), clock_(std::move(clock)) {}
 
   Result<std::span<const float>> Append(std::span<const int32_t> ids) override;
   int64_t position() const override { return static_cast<int64_t>(ids_.size()); }
@@ -67,14 +87,17 @@ class LookupDecoder : public RewindableDecoder {
   const LookupCounts& counts() const { return counts_; }
 
  private:
+  static double SteadySeconds();
   void Settle();
 
   DraftDecoder& decoder_;
+  Clock clock_;
   std::vector<int32_t> ids_;    // that the caller appended
   std::vector<int32_t> draft_;  // behind them in the decoder; the first `taken_` are in ids_ too
   size_t taken_ = 0;
   MatrixView<const float> rows_;  // of the id before the draft, and of the draft
-  DraftLength length_;
+  DraftMatch match_;              // that it follows from
+  DraftPolicy policy_;
   LookupCounts counts_;
 };
 

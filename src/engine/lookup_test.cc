@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <random>
 
 namespace lockstep {
@@ -53,6 +56,12 @@ class ShortMemoryDecoder : public DraftDecoder {
     return kept;
   }
 
+  // A call costs as much as ten ids.
+  double Seconds() const { return static_cast<double>(10 * calls + rows_run); }
+  LookupDecoder::Clock Clock() {
+    return [this] { return Seconds(); };
+  }
+
   size_t calls = 0, rows_run = 0;
   std::optional<size_t> fail_at;
 
@@ -63,9 +72,10 @@ class ShortMemoryDecoder : public DraftDecoder {
   std::vector<float> rows_;
 };
 
-std::vector<int32_t> Draft(const std::vector<int32_t>& ids, size_t most) {
+std::vector<int32_t> Draft(const std::vector<int32_t>& ids, size_t count) {
   std::vector<int32_t> draft;
-  ProposeDraft(ids, most, draft);
+  const DraftMatch match = FindMatch(ids);
+  if (match.length > 0) ProposeDraft(ids, match, count, draft);
   return draft;
 }
 
@@ -81,6 +91,36 @@ TEST(Lookup, ProposesWhatFollowedTheLongestAndThenTheLatestMatch) {
   EXPECT_EQ(Draft({1, 2, 1, 2}, 0), (Ids{}));
   EXPECT_EQ(Draft({}, 4), (Ids{}));
   EXPECT_EQ(Draft({1}, 4), (Ids{}));
+  EXPECT_EQ(FindMatch(Ids(100, 3)).length, 16u);
+}
+
+// What drafts of a match come to, when each id is right with the chance p, and calls cost that.
+int64_t Settled(double p, const std::function<double(int64_t)>& cost) {
+  DraftPolicy policy;
+  std::mt19937 random(1);
+  const DraftMatch match{.length = 5, .next = 1};
+  std::map<int64_t, int> lengths;
+  policy.LearnCost(1, cost(1));
+  for (int step = 0; step < 3000; ++step) {
+    const int64_t length = policy.Length(match);
+    if (step > 1000) ++lengths[length];
+    policy.LearnCost(length + 1, cost(length + 1));
+    int64_t right = 0;
+    while (right < length && static_cast<double>(random() % 1000) < 1000 * p) ++right;
+    if (length > 0) policy.Learn(match, length, right);
+  }
+  return std::ranges::max_element(lengths, {}, [](const auto& l) { return l.second; })->first;
+}
+
+TEST(Lookup, ADraftIsAsLongAsPays) {
+  const auto cheap = [](int64_t ids) { return 1 + 0.05 * static_cast<double>(ids); };
+  const auto linear = [](int64_t ids) { return static_cast<double>(ids); };
+  const auto steep = [](int64_t ids) { return ids <= 4 ? 1.2 : 6.0; };
+  EXPECT_EQ(Settled(1, cheap), 15);
+  EXPECT_EQ(Settled(0.5, cheap), 3);
+  EXPECT_EQ(Settled(0, cheap), 0);
+  EXPECT_EQ(Settled(1, linear), 0);
+  EXPECT_EQ(Settled(1, steep), 3);
 }
 
 TEST(Lookup, TheTextIsThatOfPlainDecodingUnderAnyConfig) {
@@ -104,7 +144,7 @@ TEST(Lookup, TheTextIsThatOfPlainDecodingUnderAnyConfig) {
     if (seed % 5 == 0) config.frequency_penalty = 0.01;
     const int64_t capacity = seed % 2 == 0 ? 0 : 120;
     ShortMemoryDecoder plain(memory, capacity), drafted(memory, capacity);
-    LookupDecoder lookup(drafted);
+    LookupDecoder lookup(drafted, drafted.Clock());
     const auto expected = Generate(plain, prompt, config);
     const auto got = Generate(lookup, prompt, config);
     ASSERT_TRUE(expected && got);
@@ -141,22 +181,22 @@ TEST(Lookup, ARepetitiveTextTakesFewCallsAndOneWithoutRepetitionFewDrafts) {
   GenerationConfig config;
   config.max_new_tokens = 1000;
   ShortMemoryDecoder looping(1);
-  LookupDecoder fast(looping);
+  LookupDecoder fast(looping, looping.Clock());
   ASSERT_TRUE(Generate(fast, std::vector<int32_t>{1, 2, 3}, config));
   EXPECT_LT(looping.calls, 150u);
   // The ids of this one are random: pairs are met again, and what follows them is not.
   ShortMemoryDecoder endless(1000);
-  LookupDecoder slow(endless);
+  LookupDecoder slow(endless, endless.Clock());
   const auto result = Generate(slow, std::vector<int32_t>{1, 2, 3}, config);
   ASSERT_TRUE(result);
   EXPECT_GT(slow.counts().drafts, 3);
-  EXPECT_LT(endless.rows_run - endless.calls, 60u);
+  EXPECT_LT(endless.Seconds(), 11 * 1000 * 1.03);
 }
 
 TEST(Lookup, AnErrorLeavesTheDecoderWhereItWas) {
   ShortMemoryDecoder decoder(1);
   decoder.fail_at = 12;
-  LookupDecoder lookup(decoder);
+  LookupDecoder lookup(decoder, decoder.Clock());
   GenerationConfig config;
   config.max_new_tokens = 100;
   EXPECT_FALSE(Generate(lookup, std::vector<int32_t>{1, 2, 1, 2, 1, 2, 1, 2}, config));
