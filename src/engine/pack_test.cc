@@ -156,17 +156,15 @@ TEST(Packing, EveryValueSurvivesInEveryKernelTable) {
 
 struct Activations8 {
   std::vector<int8_t> codes;
-  std::vector<float> scales, half_sums, block_sums;
+  std::vector<ActivationBlock> facts;
   int64_t blocks;
-  QuantizedActivations view() const {
-    return {codes.data(), scales.data(), half_sums.data(), block_sums.data(), blocks};
-  }
+  QuantizedActivations view() const { return {codes.data(), facts.data(), blocks}; }
 };
 
 // Token 0 and 1 hold only the largest and smallest codes: what saturates, saturates there.
 Activations8 RandomActivations(int64_t tokens, int64_t blocks, unsigned seed) {
   std::mt19937 random(seed);
-  Activations8 x{.codes = {}, .scales = {}, .half_sums = {}, .block_sums = {}, .blocks = blocks};
+  Activations8 x{.codes = {}, .facts = {}, .blocks = blocks};
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t b = 0; b < blocks; ++b) {
       const float scale = static_cast<float>(random() % 1000 + 1) / 4096;
@@ -176,9 +174,13 @@ Activations8 RandomActivations(int64_t tokens, int64_t blocks, unsigned seed) {
         x.codes.push_back(static_cast<int8_t>(code));
         sums[i / 16] += static_cast<float>(code);
       }
-      x.scales.push_back(scale);
-      x.half_sums.insert(x.half_sums.end(), {scale * sums[0], scale * sums[1]});
-      x.block_sums.push_back(scale * (sums[0] + sums[1]));
+      const auto whole = [](float sum) { return static_cast<int32_t>(sum); };
+      x.facts.push_back({.scale = scale,
+                         .sum = scale * (sums[0] + sums[1]),
+                         .half_sums = {scale * sums[0], scale * sums[1]},
+                         .minus_codes = -whole(sums[0] + sums[1]),
+                         .minus_half_codes = {-whole(sums[0]), -whole(sums[1])},
+                         .unused = 0});
     }
   }
   x.codes.resize(x.codes.size() + 64);
@@ -213,7 +215,7 @@ TEST(Packing, Int8ProductsAreThoseOfTheValues) {
                   block += code * stored.at(r, c);
                   codes += std::abs(code);
                 }
-                const double scale = x.scales[static_cast<size_t>(token * m.Blocks() + b)];
+                const double scale = x.facts[static_cast<size_t>(token * m.Blocks() + b)].scale;
                 sum += scale * block;
                 size += scale * codes * largest;
               }

@@ -126,8 +126,7 @@ void Walker::Finish(ProjectionInput& input, int64_t row, int64_t n, Form form) {
   std::fill(x + n, x + padded, 0.0f);
   if (form.codes)
     kernels_.quantize(x, padded, input.codes.data() + row * padded,
-                      input.scales.data() + row * blocks, input.half_sums.data() + row * blocks * 2,
-                      input.block_sums.data() + row * blocks);
+                      input.facts.data() + row * blocks);
 }
 
 // --- Projections ---
@@ -136,8 +135,7 @@ void Walker::Tiles(PackedKind kind, const std::byte* a, const std::byte* b, int6
                    const ProjectionInput& input, int64_t first_row, int64_t rows, float* y_a,
                    float* y_b, int64_t stride) const {
   if (Coded(kind)) {
-    const QuantizedActivations x{input.codes.data(), input.scales.data(), input.half_sums.data(),
-                                 input.block_sums.data(), blocks};
+    const QuantizedActivations x{input.codes.data(), input.facts.data(), blocks};
     if (b != nullptr && rows >= kPanelRows) {
       kernels_.pair_int8(kind, a, b, blocks, x, first_row, rows, y_a, y_b, stride,
                          mine_.kernels.data());
@@ -242,7 +240,7 @@ void Walker::Head() {
     float* rest = Row(input, parts * i + 1, hidden_, form);
     for (int64_t c = 0; c < padded; ++c)
       rest[c] = x[c] - static_cast<float>(input.codes.data()[at + c]) *
-                           input.scales.data()[(at + c) / kBlockColumns];
+                           input.facts.data()[(at + c) / kBlockColumns].scale;
     Finish(input, parts * i + 1, hidden_, form);
   }
   if (count > 1) Barrier();

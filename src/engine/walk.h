@@ -24,7 +24,7 @@ enum class Activations : uint8_t { kInt8, kF32 };  // kInt8: in front of matrice
 struct ProjectionInput {
   Buffer<float> f32;
   Buffer<int8_t> codes;
-  Buffer<float> scales, half_sums, block_sums;
+  Buffer<ActivationBlock> facts;
   void Reserve(int64_t rows, int64_t blocks);
 };
 

@@ -9,9 +9,7 @@ void ProjectionInput::Reserve(int64_t rows, int64_t blocks) {
   const int64_t n = rows * blocks;
   f32.Reserve(n * kBlockColumns);
   codes.Reserve(n * kBlockColumns);
-  scales.Reserve(n);
-  half_sums.Reserve(n * 2);
-  block_sums.Reserve(n);
+  facts.Reserve(n);
 }
 
 WalkBuffers::WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> shapes, int count)

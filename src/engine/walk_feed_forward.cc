@@ -88,8 +88,7 @@ void Walker::MlpUnit(const MlpPlan& mlp, const ProjectionInput& input, int64_t i
     if (form.floats) std::copy_n(x, kBlockColumns, b_.middle.f32.data() + block * kBlockColumns);
     if (form.codes)
       kernels_.quantize(x, kBlockColumns, b_.middle.codes.data() + block * kBlockColumns,
-                        b_.middle.scales.data() + block, b_.middle.half_sums.data() + 2 * block,
-                        b_.middle.block_sums.data() + block);
+                        b_.middle.facts.data() + block);
   }
 }
 
@@ -156,9 +155,7 @@ void Walker::FeedForward(const MoeSpec& moe) {
       };
       copy(b_.gathered.f32, b_.input.f32, padded);
       copy(b_.gathered.codes, b_.input.codes, padded);
-      copy(b_.gathered.scales, b_.input.scales, blocks);
-      copy(b_.gathered.half_sums, b_.input.half_sums, 2 * blocks);
-      copy(b_.gathered.block_sums, b_.input.block_sums, blocks);
+      copy(b_.gathered.facts, b_.input.facts, blocks);
     }
     Barrier();
   }

@@ -152,8 +152,7 @@ void Walker::AttendBlock(const WalkSegment& s, const Heads& heads, const float* 
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t block = (row + t) * blocks + at / kBlockColumns;
     kernels_.quantize(out + t * columns, n, b_.attended.codes.data() + block * kBlockColumns,
-                      b_.attended.scales.data() + block, b_.attended.half_sums.data() + 2 * block,
-                      b_.attended.block_sums.data() + block);
+                      b_.attended.facts.data() + block);
   }
 }
 

@@ -39,7 +39,7 @@ constexpr size_t AttentionScratchBytes(const KvShape& shape) {
       2 * shape.PaddedKeyDim() + shape.PaddedValueDim() + kPageTokens + 17;  // of a row
   return static_cast<size_t>(kAttentionRows * floats * 4 + 6 * 64);
 }
-inline constexpr size_t kPanelBytes = 32 * 1024;
+inline constexpr size_t kPanelBytes = 40 * 1024;
 
 struct KernelTable {
   std::string_view name;  // "avx512vnni"
@@ -59,10 +59,9 @@ struct KernelTable {
   // One tile with fp32 activations [token][blocks * 32], zero beyond the matrix' columns.
   void (*tile_f32)(PackedKind kind, const std::byte* tile, int64_t blocks, const float* x,
                    int64_t x_stride, int64_t tokens, float* y, int64_t y_stride);
-  // n floats, a multiple of 32, to codes, scales (n / 32) and sums (n / 16 and n / 32). A NaN or
-  // infinity makes its block's scale one.
-  void (*quantize)(const float* x, int64_t n, int8_t* codes, float* scales, float* half_sums,
-                   float* block_sums);
+  // n floats, a multiple of 32, to n codes and n / 32 blocks. A NaN or infinity makes its block's
+  // scale one.
+  void (*quantize)(const float* x, int64_t n, int8_t* codes, ActivationBlock* facts);
 
   // y = x / sqrt(mean(x^2) + eps) * w; x and y may be the same.
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* y);

@@ -122,14 +122,21 @@ struct PackedMatrix {
   }
 };
 
-// Activations of some tokens as the int8 kernels read them: per token and block of 32 columns 32
-// codes and one scale, per half block and per block the scaled sum of its codes (for the weights'
-// minimum or offset).
+// What the int8 kernels know of 32 activations beside their codes: value = scale * code, and the
+// sums that a weight's minimum (floats) or zero point (codes) is multiplied with.
+struct alignas(32) ActivationBlock {
+  float scale;
+  float sum;            // scale * sum of the codes
+  float half_sums[2];   // of 16 columns each
+  int32_t minus_codes;  // -(sum of the codes)
+  int32_t minus_half_codes[2];
+  int32_t unused;
+};
+
+// Activations of some tokens as the int8 kernels read them.
 struct QuantizedActivations {
-  const int8_t* codes;       // [token][blocks * 32]
-  const float* scales;       // [token][blocks]
-  const float* half_sums;    // [token][blocks * 2], scale * sum of 16 codes
-  const float* block_sums;   // [token][blocks], scale * sum of 32 codes
+  const int8_t* codes;           // [token][blocks * 32]
+  const ActivationBlock* facts;  // [token][blocks]
   int64_t blocks;
 };
 
