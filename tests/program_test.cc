@@ -106,7 +106,8 @@ TEST_F(Program, SaysWhatItIs) {
   EXPECT_EQ(Run("--version").out, "lockstep " LOCKSTEP_VERSION "\n");
   const Outcome help = Run("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* verb : {"inspect", "run", "chat", "tokenize", "trace", "verify"}) {
+  for (const char* verb :
+       {"inspect", "run", "chat", "tokenize", "trace", "verify", "bench", "perplexity"}) {
     EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
     const Outcome own = Run(fmt::format("{} --help", verb));
     EXPECT_EQ(own.code, 0);
@@ -297,6 +298,78 @@ TEST_F(Program, ChatGivesALineOfJsonForEachMessage) {
     EXPECT_LE((*json)["ids"].size(), 2u) << line;
   }
   EXPECT_EQ(count, 2) << outcome.out;
+}
+
+TEST_F(Program, BenchPrintsOneObjectAndSkipsWhatDoesNotFit) {
+  const Outcome outcome =
+      Run("bench $M/gpt2 --threads 1 --prompt 32,4000 --decode 4 --rounds 2 --no-peaks --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = ParseJson(outcome.out, "stdout");
+  ASSERT_TRUE(json) << outcome.out;
+  for (const char* key : {"prefill_tps", "prefill_tps_min", "prefill_tps_max", "decode_tps",
+                          "decode_tps_at_depth", "load_ms", "peak_bytes"})
+    EXPECT_GT((*json)[key].get<double>(), 0) << key;
+  EXPECT_EQ((*json)["threads"], 1);
+  EXPECT_EQ((*json)["prompt"], 32);
+  EXPECT_FALSE(json->contains("machine"));
+  ASSERT_EQ((*json)["skipped"].size(), 1u) << (*json)["skipped"];
+  EXPECT_NE((*json)["skipped"][0].get<std::string>().find("prefill of 4000 needs 4000 positions"),
+            std::string::npos);
+  const Outcome table = Run("bench $M/gpt2 --batch 1,4 --decode 4 --rounds 1");
+  EXPECT_EQ(table.code, 0) << table.err;
+  for (const char* words : {"decode 4, batch of 4", "decode 4 at depth 0", "machine, "})
+    EXPECT_NE(table.out.find(words), std::string::npos) << words << table.out;
+  ExpectFailure("bench $M/gpt2 --prompt 0", 2, "expected a whole number");
+  ExpectFailure("bench $M/gpt2 --kv fp8", 2, "expected fp32");
+  ExpectFailure("bench $T/nothing", 3, "no such file or folder");
+}
+
+TEST_F(Program, PerplexityAsksForATextThatIsLongEnough) {
+  CopyWithText("chatty", "m.content");
+  std::string words;
+  for (int i = 0; i < 100; ++i) words += i % 3 == 0 ? "user " : "hi ";
+  std::ofstream(folder_ / "text") << words;
+  std::ofstream(folder_ / "short") << "hi user";
+  std::ofstream(folder_ / "empty");
+  std::ofstream(folder_ / "latin1") << "hi \xe9";
+  const std::string verb = "perplexity $T/chatty ";
+  ExpectFailure(verb, 2, "--file");
+  ExpectFailure(verb + "-f $T/nothing", 3, "nothing");
+  ExpectFailure(verb + "-f $T/empty", 2, "is empty");
+  ExpectFailure(verb + "-f $T/latin1", 2, "not UTF-8");
+  ExpectFailure(verb + "-f $T/short --ctx 16", 2, "the text has 2 tokens");
+  ExpectFailure(verb + "-f $T/text --ctx 16 --stride 16", 2, "must be below");
+  ExpectFailure(verb + "-f $T/text --ctx 100000", 2, "context has");
+  ExpectFailure("perplexity $M/qwen2 -f $T/text", 3, "no tokenizer");
+
+  const Outcome outcome = Run(verb + "-f $T/text --ctx 16 --json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = ParseJson(outcome.out, "stdout");
+  ASSERT_TRUE(json) << outcome.out;
+  EXPECT_EQ((*json)["tokens"], 100);
+  EXPECT_EQ((*json)["windows"], 6);
+  EXPECT_EQ((*json)["counted_tokens"], 6 * 7);
+  EXPECT_GT((*json)["perplexity"].get<double>(), 1);
+  const Outcome piped = Run(verb + "-f - --ctx 16 --json < $T/text");
+  EXPECT_EQ((*ParseJson(piped.out, "stdout"))["perplexity"], (*json)["perplexity"]);
+
+  const Outcome itself =
+      Run(verb + "-f $T/text --ctx 16 --stride 8 --reference --kl-against " + "$T/chatty --json");
+  ASSERT_EQ(itself.code, 0) << itself.err;
+  const auto distance = ParseJson(itself.out, "stdout");
+  ASSERT_TRUE(distance) << itself.out;
+  EXPECT_EQ((*distance)["counted_tokens"], 99);
+  EXPECT_EQ((*distance)["kl"]["max"], 0);
+  EXPECT_EQ((*distance)["same_top1"]["mean"], 1);
+  // An engine that were the reference in disguise would be compared with nothing.
+  const Outcome engine =
+      Run(verb + "-f $T/text --ctx 16 --activations fp32 --kl-against " + "$T/chatty --json");
+  EXPECT_NE(engine.out.find("\"engine, fp32"), std::string::npos) << engine.out;
+  EXPECT_NE(engine.out.find("\"reference, fp32"), std::string::npos) << engine.out;
+  CopyWithText("other", "m.content");
+  ASSERT_EQ(Run("--version; sed -i s/user/them/ $T/other/tokenizer.json").code, 0);
+  ExpectFailure(verb + "-f $T/text --ctx 16 --kl-against $T/other", 2,
+                "id 2 is \"user\" in one and \"them\" in the other");
 }
 
 TEST_F(Program, ErrorsAreJsonWhereJsonWasAskedFor) {

@@ -3,7 +3,7 @@
 # usage: format.sh [--check]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mapfile -d '' files < <(find src fuzz tests -name golden -prune -o \( -name '*.cc' -o -name '*.h' \) -print0)
+mapfile -d '' files < <(find src fuzz tests bench -name golden -prune -o \( -name '*.cc' -o -name '*.h' \) -print0)
 if [ "${1:-}" = --check ]; then
   clang-format-14 --dry-run --Werror "${files[@]}"
 else
