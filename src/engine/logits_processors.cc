@@ -1,6 +1,8 @@
 #include "engine/logits_processors.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -114,13 +116,26 @@ double MaxFinite(std::span<const float> scores) {
   return max;
 }
 
-// The k-th largest score.
+// The k-th largest score. With few of them, the k largest so far are kept in a heap: most scores
+// are only compared with its least.
 float KthLargest(std::span<const float> scores, size_t k) {
-  std::vector<float> sorted(scores.begin(), scores.end());
-  k = std::clamp<size_t>(k, 1, sorted.size());
-  const auto place = sorted.begin() + static_cast<std::ptrdiff_t>(k - 1);
-  std::nth_element(sorted.begin(), place, sorted.end(), std::greater<>());
-  return *place;
+  k = std::clamp<size_t>(k, 1, scores.size());
+  constexpr size_t kFew = 256;
+  std::vector<float> top(
+      scores.begin(), scores.begin() + static_cast<std::ptrdiff_t>(k <= kFew ? k : scores.size()));
+  if (k > kFew) {
+    const auto place = top.begin() + static_cast<std::ptrdiff_t>(k - 1);
+    std::nth_element(top.begin(), place, top.end(), std::greater<>());
+    return *place;
+  }
+  std::make_heap(top.begin(), top.end(), std::greater<>());
+  for (const float x : scores.subspan(k)) {
+    if (x <= top.front()) continue;
+    std::pop_heap(top.begin(), top.end(), std::greater<>());
+    top.back() = x;
+    std::push_heap(top.begin(), top.end(), std::greater<>());
+  }
+  return top.front();
 }
 
 bool HasNan(std::span<const float> scores) {
@@ -128,12 +143,29 @@ bool HasNan(std::span<const float> scores) {
 }
 
 // Ascending by score. Among equal scores the lower id counts as the larger: it is dropped last.
-std::vector<size_t> AscendingOrder(std::span<const float> scores) {
-  std::vector<size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return scores[a] != scores[b] ? scores[a] < scores[b] : a > b;
-  });
+std::vector<uint32_t> AscendingOrder(std::span<const float> scores) {
+  const size_t n = scores.size();
+  std::vector<uint32_t> order(n), next(n), keys(n);
+  for (size_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<uint32_t>(scores[i] + 0.0f);  // -0 is 0
+    keys[i] = bits >> 31 ? ~bits : bits | 0x80000000u;            // floats' order as integers'
+    order[n - 1 - i] = static_cast<uint32_t>(i);
+  }
+  // A whole vocabulary is sorted digit by digit; the sort is stable.
+  constexpr uint32_t kBits = 11, kDigits = 1u << kBits;
+  if (n < kDigits) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return keys[a] < keys[b]; });
+    return order;
+  }
+  for (uint32_t shift = 0; shift < 32; shift += kBits) {
+    std::array<uint32_t, kDigits> begin = {};
+    for (const uint32_t key : keys) ++begin[(key >> shift) % kDigits];
+    uint32_t sum = 0;
+    for (uint32_t& count : begin) sum += std::exchange(count, sum);
+    for (const uint32_t id : order) next[begin[(keys[id] >> shift) % kDigits]++] = id;
+    order.swap(next);
+  }
   return order;
 }
 
@@ -167,27 +199,48 @@ void Warp(const GenerationConfig& c, std::span<float> scores, size_t min_keep) {
   if (HasNan(scores) || MaxFinite(scores) == std::numeric_limits<double>::infinity() ||
       MaxFinite(scores) == -std::numeric_limits<double>::infinity())
     return;
-  if (c.top_k && *c.top_k > 0) ApplyTopK(scores, *c.top_k, min_keep);
-  if (c.top_p && *c.top_p < 1) ApplyTopP(scores, *c.top_p, min_keep);
-  if (c.min_p && *c.min_p > 0) ApplyMinP(scores, *c.min_p, min_keep);
-  if (c.typical_p && *c.typical_p < 1) ApplyTypicalP(scores, *c.typical_p, min_keep);
-  if (c.epsilon_cutoff && *c.epsilon_cutoff > 0 && *c.epsilon_cutoff < 1)
-    ApplyEpsilonCutoff(scores, *c.epsilon_cutoff, min_keep);
-  if (c.eta_cutoff && *c.eta_cutoff > 0 && *c.eta_cutoff < 1)
-    ApplyEtaCutoff(scores, *c.eta_cutoff, min_keep);
+  // What is masked takes no part in any filter: each works on what the ones before it left.
+  std::vector<float> live;
+  std::vector<uint32_t> ids;
+  const auto keep = [&](std::span<const float> from, auto id_of) {
+    size_t n = 0;
+    live.resize(from.size());
+    ids.resize(from.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (from[i] == kMasked) continue;
+      live[n] = from[i];
+      ids[n++] = id_of(i);
+    }
+    live.resize(n);
+    ids.resize(n);
+  };
+  keep(scores, [](size_t i) { return static_cast<uint32_t>(i); });
+  const auto apply = [&](bool wanted, const auto& filter) {
+    if (!wanted) return;
+    filter();
+    keep(live, [&](size_t i) { return ids[i]; });
+  };
+  apply(c.top_k && *c.top_k > 0, [&] { ApplyTopK(live, *c.top_k, min_keep); });
+  apply(c.top_p && *c.top_p < 1, [&] { ApplyTopP(live, *c.top_p, min_keep); });
+  apply(c.min_p && *c.min_p > 0, [&] { ApplyMinP(live, *c.min_p, min_keep); });
+  apply(c.typical_p && *c.typical_p < 1, [&] { ApplyTypicalP(live, *c.typical_p, min_keep); });
+  apply(c.epsilon_cutoff && *c.epsilon_cutoff > 0 && *c.epsilon_cutoff < 1,
+        [&] { ApplyEpsilonCutoff(live, *c.epsilon_cutoff, min_keep); });
+  apply(c.eta_cutoff && *c.eta_cutoff > 0 && *c.eta_cutoff < 1,
+        [&] { ApplyEtaCutoff(live, *c.eta_cutoff, min_keep); });
+  std::fill(scores.begin(), scores.end(), kMasked);
+  for (size_t i = 0; i < live.size(); ++i) scores[ids[i]] = live[i];
 }
 
 }  // namespace
 
 std::vector<double> Softmax(std::span<const float> scores) {
   const double max = MaxFinite(scores);
-  std::vector<double> p;
-  p.reserve(scores.size());
+  std::vector<double> p(scores.size());
+  if (std::isinf(max)) return p;  // nothing is left, or too much: the caller refuses it
+  PortableExps(scores, max, p.data());
   double sum = 0;
-  for (const float x : scores) {
-    p.push_back(std::isinf(x) ? 0 : PortableExp(x - max));
-    sum += p.back();
-  }
+  for (const double x : p) sum += x;
   for (double& x : p) x /= sum;
   return p;
 }
@@ -203,7 +256,7 @@ void ApplyTopK(std::span<float> scores, int64_t k, size_t min_keep) {
 // Drops from the smallest up while the sum of the dropped stays <= 1 - p.
 void ApplyTopP(std::span<float> scores, double p, size_t min_keep) {
   const std::vector<double> probability = Softmax(scores);
-  const std::vector<size_t> order = AscendingOrder(scores);
+  const std::vector<uint32_t> order = AscendingOrder(scores);
   double sum = 0;
   for (size_t i = 0; i + min_keep < order.size(); ++i) {
     sum += probability[order[i]];
@@ -215,7 +268,7 @@ void ApplyTopP(std::span<float> scores, double p, size_t min_keep) {
 void ApplyMinP(std::span<float> scores, double min_p, size_t min_keep) {
   const std::vector<double> probability = Softmax(scores);
   const double edge = min_p * *std::max_element(probability.begin(), probability.end());
-  const std::vector<size_t> order = AscendingOrder(scores);
+  const std::vector<uint32_t> order = AscendingOrder(scores);
   for (size_t i = 0; i + min_keep < order.size(); ++i)
     if (probability[order[i]] < edge) scores[order[i]] = kMasked;
 }

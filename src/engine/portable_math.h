@@ -4,9 +4,13 @@
 // differ between systems in the last bit, enough to change a draw that falls on an edge.
 #pragma once
 
+#include <span>
+
 namespace lockstep {
 
-double PortableExp(double x);  // relative error below 1e-15; 0 below -745, infinity above 710
+double PortableExp(double x);  // relative error below 1e-15; 0 below -745, infinity above 709
+// out[i] = PortableExp(scores[i] - max), for scores up to max: several at a time, the same bits.
+void PortableExps(std::span<const float> scores, double max, double* out);
 double PortableLog(double x);  // x > 0; relative error below 1e-15 away from 1, absolute near it
 
 }  // namespace lockstep

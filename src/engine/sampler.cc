@@ -17,6 +17,16 @@ uint64_t SplitMix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// Greedy without any rule: whatever a rule is, it is none of what Greedy() keeps, nor of what acts
+// on sampling alone.
+bool ChangesNoScore(GenerationConfig config) {
+  config.temperature = config.top_p = config.min_p = config.typical_p = std::nullopt;
+  config.epsilon_cutoff = config.eta_cutoff = std::nullopt;
+  config.top_k.reset();
+  config.seed.reset();
+  return config.ToJson() == config.Greedy().ToJson();
+}
+
 Status CheckScores(std::span<const float> scores) {
   bool finite = false;
   for (size_t id = 0; id < scores.size(); ++id) {
@@ -42,25 +52,73 @@ double UniformDraw(uint64_t seed, uint64_t index) {
 }
 
 Result<int32_t> Argmax(std::span<const float> scores) {
-  LS_RETURN_IF_ERROR(CheckScores(scores));
-  return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  // By blocks whose lanes the compiler takes at once; then the first block that has the highest.
+  constexpr size_t kBlock = 1024, kLanes = 16;
+  constexpr float kMost = std::numeric_limits<float>::max();
+  float best = -std::numeric_limits<float>::infinity();
+  size_t begin_of_best = 0;
+  bool fit = true;
+  for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
+    const auto block = scores.subspan(begin, std::min(kBlock, scores.size() - begin));
+    float highest[kLanes];
+    std::fill(highest, highest + kLanes, best);
+    int32_t unfit[kLanes] = {};
+    size_t i = 0;
+    for (; i + kLanes <= block.size(); i += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        const float x = block[i + lane];
+        highest[lane] = x > highest[lane] ? x : highest[lane];
+        unfit[lane] |= !(x <= kMost);
+      }
+    for (; i < block.size(); ++i) {
+      highest[0] = std::max(highest[0], block[i]);
+      unfit[0] |= !(block[i] <= kMost);
+    }
+    const float top = *std::max_element(highest, highest + kLanes);
+    if (top > best) {
+      best = top;
+      begin_of_best = begin;
+    }
+    fit = fit && std::count(unfit, unfit + kLanes, 0) == kLanes;
+  }
+  if (!fit || best == -std::numeric_limits<float>::infinity())
+    LS_RETURN_IF_ERROR(CheckScores(scores));
+  const auto first = scores.begin() + static_cast<std::ptrdiff_t>(begin_of_best);
+  return static_cast<int32_t>(std::find(first, scores.end(), best) - scores.begin());
 }
 
 Result<int32_t> InverseCdf(std::span<const float> scores, double u) {
   LS_RETURN_IF_ERROR(CheckScores(scores));
-  const std::vector<double> p = Softmax(scores);
+  // What is masked has no part in any sum.
+  std::vector<float> live;
+  std::vector<int32_t> ids;
+  live.reserve(scores.size());
+  ids.reserve(scores.size());
+  for (size_t id = 0; id < scores.size(); ++id) {
+    if (scores[id] == -std::numeric_limits<float>::infinity()) continue;
+    live.push_back(scores[id]);
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  const std::vector<double> p = Softmax(live);
   double sum = 0;
   int32_t last = 0;  // rounding may leave the sum just below u: the last id with any chance
-  for (size_t id = 0; id < p.size(); ++id) {
-    if (p[id] <= 0) continue;
-    sum += p[id];
-    last = static_cast<int32_t>(id);
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (p[i] <= 0) continue;
+    sum += p[i];
+    last = ids[i];
     if (sum > u) break;
   }
   return last;
 }
 
+Sampler::Sampler(GenerationConfig config, size_t prompt_len, uint64_t fallback_seed)
+    : config_(std::move(config)),
+      prompt_len_(prompt_len),
+      seed_(config_.seed.value_or(fallback_seed)),
+      plain_(!config_.do_sample && ChangesNoScore(config_)) {}
+
 Result<int32_t> Sampler::Next(std::span<const float> logits, std::span<const int32_t> ids) {
+  if (plain_) return Argmax(logits);
   scores_.assign(logits.begin(), logits.end());
   ProcessLogits(config_, ids, prompt_len_, scores_);
   if (!config_.do_sample) return Argmax(scores_);

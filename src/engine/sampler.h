@@ -32,10 +32,7 @@ class Sampler {
  public:
   // Without a seed in `config` the seed is 0 when `fallback_seed` is: callers who want a fresh text
   // each time pass a random one, and print it.
-  Sampler(GenerationConfig config, size_t prompt_len, uint64_t fallback_seed = 0)
-      : config_(std::move(config)),
-        prompt_len_(prompt_len),
-        seed_(config_.seed.value_or(fallback_seed)) {}
+  Sampler(GenerationConfig config, size_t prompt_len, uint64_t fallback_seed = 0);
 
   // `ids` is everything so far, prompt included; `logits` is [vocab_size].
   Result<int32_t> Next(std::span<const float> logits, std::span<const int32_t> ids);
@@ -48,6 +45,7 @@ class Sampler {
   GenerationConfig config_;
   size_t prompt_len_;
   uint64_t seed_;
+  bool plain_;  // the highest logit, whatever came before
   std::vector<float> scores_;
 };
 

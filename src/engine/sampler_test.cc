@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
 #include <set>
 
 #include "engine/logits_processors.h"
@@ -149,6 +152,75 @@ TEST(PortableMath, IsWithinABitOfTheLibrary) {
   EXPECT_EQ(PortableExp(-INFINITY), 0);
   EXPECT_EQ(PortableExp(0), 1);
   EXPECT_EQ(PortableLog(1), 0);
+}
+
+TEST(PortableMath, ManyAtOnceHaveTheBitsOfEachAlone) {
+  std::vector<float> scores = {-INFINITY, 5, 5, -703, -704, -730, -739.9f, -740.1f, -INFINITY};
+  for (int i = 0; i < 1000; ++i) scores.push_back(5 - static_cast<float>(i) * 0.7371f);
+  std::vector<double> out(scores.size());
+  PortableExps(scores, 5, out.data());
+  for (size_t i = 0; i < scores.size(); ++i)
+    EXPECT_EQ(out[i], PortableExp(scores[i] - 5.0)) << scores[i];
+}
+
+std::vector<float> RandomScores(size_t n, std::mt19937& random, int levels) {
+  std::vector<float> scores(n);
+  for (float& x : scores)
+    x = static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(levels)) -
+                           levels / 2) /
+        16;
+  return scores;
+}
+
+TEST(Sampler, TheHighestScoreIsTheFirstOfEqualsAtAnyLengthAndNanIsFoundAnywhere) {
+  std::mt19937 random(1);
+  for (size_t n = 1; n < 2200; n += 1 + n / 20) {
+    std::vector<float> scores = RandomScores(n, random, 40);
+    for (float& x : scores)
+      if (random() % 5 == 0) x = -INFINITY;
+    scores[random() % n] = 0.0f;
+    EXPECT_EQ(*Argmax(scores), std::max_element(scores.begin(), scores.end()) - scores.begin());
+    scores[random() % n] = random() % 2 == 0 ? NAN : INFINITY;
+    EXPECT_FALSE(Argmax(scores)) << n;
+  }
+  EXPECT_FALSE(Argmax({}));
+  EXPECT_FALSE(Argmax(std::vector<float>(100, -INFINITY)));
+}
+
+// What is masked takes no part: the filters on a whole vocabulary, one after the other, beside a
+// plain sort of pairs.
+TEST(LogitsProcessors, DropTheLeastOfAWholeVocabularyWithTies) {
+  std::mt19937 random(2);
+  for (const size_t n : {100u, 2047u, 2048u, 5000u})
+    for (const double top_p : {0.1, 0.5, 0.9, 0.99}) {
+      GenerationConfig config;
+      config.do_sample = true;
+      config.top_p = top_p;
+      if (random() % 2 == 0) config.top_k = 60;
+      std::vector<float> scores = RandomScores(n, random, 100), expected = scores;
+      scores[3] = expected[3] = -0.0f;
+      scores[5] = expected[5] = 0.0f;
+      ProcessLogits(config, {}, 0, scores);
+      if (config.top_k) {
+        std::vector<float> sorted = expected;
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        for (float& x : expected)
+          if (x < sorted[59]) x = -INFINITY;
+      }
+      const std::vector<double> p = Softmax(expected);
+      std::vector<size_t> order(n);
+      std::iota(order.begin(), order.end(), size_t{0});
+      std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+        return expected[a] != expected[b] ? expected[a] < expected[b] : a > b;
+      });
+      double sum = 0;
+      for (size_t i = 0; i + 1 < n; ++i) {
+        sum += p[order[i]];
+        if (sum > 1 - top_p) break;
+        expected[order[i]] = -INFINITY;
+      }
+      EXPECT_EQ(scores, expected) << n << " " << top_p;
+    }
 }
 
 }  // namespace
