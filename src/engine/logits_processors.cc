@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "engine/portable_math.h"
+#include "engine/score_scan.h"
 
 namespace lockstep {
 namespace {
@@ -109,13 +110,6 @@ void CountPenalties(const GenerationConfig& config, std::span<const int32_t> gen
           static_cast<float>(presence + frequency * static_cast<double>(count));
 }
 
-double MaxFinite(std::span<const float> scores) {
-  double max = -std::numeric_limits<double>::infinity();
-  for (const float x : scores)
-    if (x > max) max = x;
-  return max;
-}
-
 // The k-th largest score. With few of them, the k largest so far are kept in a heap: most scores
 // are only compared with its least.
 float KthLargest(std::span<const float> scores, size_t k) {
@@ -136,10 +130,6 @@ float KthLargest(std::span<const float> scores, size_t k) {
     std::push_heap(top.begin(), top.end(), std::greater<>());
   }
   return top.front();
-}
-
-bool HasNan(std::span<const float> scores) {
-  return std::any_of(scores.begin(), scores.end(), [](float x) { return std::isnan(x); });
 }
 
 // Ascending by score. Among equal scores the lower id counts as the larger: it is dropped last.
@@ -177,7 +167,7 @@ struct Distribution {
 Distribution Normalize(std::span<const float> scores) {
   Distribution d;
   d.p = Softmax(scores);
-  const double max = MaxFinite(scores);
+  const double max = ScanScores(scores).highest;
   double sum = 0;
   for (const float x : scores) sum += PortableExp(x - max);
   const double log_sum = PortableLog(sum);
@@ -196,9 +186,7 @@ void Warp(const GenerationConfig& c, std::span<float> scores, size_t min_keep) {
   }
   // Filters on a distribution mean nothing beside NaN or +infinity, which the caller refuses
   // anyway.
-  if (HasNan(scores) || MaxFinite(scores) == std::numeric_limits<double>::infinity() ||
-      MaxFinite(scores) == -std::numeric_limits<double>::infinity())
-    return;
+  if (!ScanScores(scores).Any()) return;
   // What is masked takes no part in any filter: each works on what the ones before it left.
   std::vector<float> live;
   std::vector<uint32_t> ids;
@@ -235,7 +223,7 @@ void Warp(const GenerationConfig& c, std::span<float> scores, size_t min_keep) {
 }  // namespace
 
 std::vector<double> Softmax(std::span<const float> scores) {
-  const double max = MaxFinite(scores);
+  const double max = ScanScores(scores).highest;
   std::vector<double> p(scores.size());
   if (std::isinf(max)) return p;  // nothing is left, or too much: the caller refuses it
   PortableExps(scores, max, p.data());
@@ -348,7 +336,7 @@ void ProcessLogits(const GenerationConfig& c, std::span<const int32_t> ids, size
   CountPenalties(c, ids.subspan(prompt_len), scores);
   if (c.do_sample) Warp(c, scores, min_keep);
   if (c.renormalize_logits) {
-    const double max = MaxFinite(scores);
+    const double max = ScanScores(scores).highest;
     double sum = 0;
     for (const float x : scores) sum += PortableExp(x - max);
     const double log_sum = max + PortableLog(sum);

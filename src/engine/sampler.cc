@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/logits_processors.h"
+#include "engine/score_scan.h"
 
 namespace lockstep {
 namespace {
@@ -28,21 +29,17 @@ bool ChangesNoScore(GenerationConfig config) {
 }
 
 Status CheckScores(std::span<const float> scores) {
-  bool finite = false;
-  for (size_t id = 0; id < scores.size(); ++id) {
+  if (ScanScores(scores).Any()) return {};
+  for (size_t id = 0; id < scores.size(); ++id)
     if (std::isnan(scores[id]) || scores[id] > std::numeric_limits<float>::max())
       return InputError(
           "no token can be chosen: the score of token {} is {} (broken weights, or an "
           "overflow in half precision?)",
           id, scores[id]);
-    finite |= std::isfinite(scores[id]);
-  }
-  if (!finite)
-    return InputError(
-        "no token can be chosen: none of {} has a finite score (do the biases or "
-        "suppressed tokens forbid all?)",
-        scores.size());
-  return {};
+  return InputError(
+      "no token can be chosen: none of {} has a finite score (do the biases or "
+      "suppressed tokens forbid all?)",
+      scores.size());
 }
 
 }  // namespace
@@ -52,39 +49,21 @@ double UniformDraw(uint64_t seed, uint64_t index) {
 }
 
 Result<int32_t> Argmax(std::span<const float> scores) {
-  // By blocks whose lanes the compiler takes at once; then the first block that has the highest.
-  constexpr size_t kBlock = 1024, kLanes = 16;
-  constexpr float kMost = std::numeric_limits<float>::max();
-  float best = -std::numeric_limits<float>::infinity();
+  // The first block that has the highest, and there the first place.
+  constexpr size_t kBlock = 1024;
+  ScoreScan best;
   size_t begin_of_best = 0;
-  bool fit = true;
   for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
-    const auto block = scores.subspan(begin, std::min(kBlock, scores.size() - begin));
-    float highest[kLanes];
-    std::fill(highest, highest + kLanes, best);
-    int32_t unfit[kLanes] = {};
-    size_t i = 0;
-    for (; i + kLanes <= block.size(); i += kLanes)
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        const float x = block[i + lane];
-        highest[lane] = x > highest[lane] ? x : highest[lane];
-        unfit[lane] |= !(x <= kMost);
-      }
-    for (; i < block.size(); ++i) {
-      highest[0] = std::max(highest[0], block[i]);
-      unfit[0] |= !(block[i] <= kMost);
-    }
-    const float top = *std::max_element(highest, highest + kLanes);
-    if (top > best) {
-      best = top;
-      begin_of_best = begin;
-    }
-    fit = fit && std::count(unfit, unfit + kLanes, 0) == kLanes;
+    const ScoreScan block =
+        ScanScores(scores.subspan(begin, std::min(kBlock, scores.size() - begin)));
+    best.fit = best.fit && block.fit;
+    if (block.highest <= best.highest) continue;
+    best.highest = block.highest;
+    begin_of_best = begin;
   }
-  if (!fit || best == -std::numeric_limits<float>::infinity())
-    LS_RETURN_IF_ERROR(CheckScores(scores));
+  if (!best.Any()) LS_RETURN_IF_ERROR(CheckScores(scores));
   const auto first = scores.begin() + static_cast<std::ptrdiff_t>(begin_of_best);
-  return static_cast<int32_t>(std::find(first, scores.end(), best) - scores.begin());
+  return static_cast<int32_t>(std::find(first, scores.end(), best.highest) - scores.begin());
 }
 
 Result<int32_t> InverseCdf(std::span<const float> scores, double u) {
