@@ -7,9 +7,10 @@ namespace lockstep {
 
 void EngineFlags::AddTo(CLI::App& verb) {
   verb.add_option("--activations", activations,
-                  "Of the engine: int8 in front of quantized matrices, or fp32")
-      ->check(CLI::IsMember({"int8", "fp32"}))
-      ->type_name("int8|fp32")
+                  "Of the engine: int8 in front of quantized matrices and bf16 in front of bf16 "
+                  "ones; bf16 in front of bf16 ones alone; or fp32")
+      ->check(CLI::IsMember({"int8", "bf16", "fp32"}))
+      ->type_name("int8|bf16|fp32")
       ->capture_default_str();
   const auto known = [](const std::string& name) -> std::string {
     if (KvTypeNamed(name)) return "";
@@ -25,7 +26,7 @@ void EngineFlags::AddTo(CLI::App& verb) {
 
 EngineOptions EngineFlags::Options() const {
   EngineOptions options{.threads = ThreadCount(threads)};
-  if (activations == "fp32") options.activations = Activations::kF32;
+  options.activations = *ActivationsNamed(activations);
   options.kv = KvTypeNamed(kv);
   return options;
 }

@@ -369,9 +369,9 @@ void AddInspectVerb(CLI::App& app, Action& action) {
                               "computes");
   verb->add_option("--activations", args->activations,
                    "With --plan: what quantized matrices are multiplied with")
-      ->check(CLI::IsMember({"int8", "fp32"}))
+      ->check(CLI::IsMember({"int8", "bf16", "fp32"}))
       ->needs(plan)
-      ->type_name("int8|fp32");
+      ->type_name("int8|bf16|fp32");
   verb->add_flag("--tensors", args->tensors, "List every tensor");
   auto* weights =
       verb->add_flag("--weights", args->weights,

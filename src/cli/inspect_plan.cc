@@ -20,7 +20,7 @@ Result<int> Work(const std::string& path, const std::string& activations, bool j
   LS_TRY(const Model model, LoadModel(path));
   const ExecutionPlan plan = PlanLayout(model.spec, model.weights);
   const std::vector<PlanPart> parts =
-      PlanParts(plan, activations == "fp32" ? Activations::kF32 : Activations::kInt8);
+      PlanParts(plan, *ActivationsNamed(activations));
   double step = 0;
   int64_t packed = 0;
   for (const PlanPart& part : parts) {

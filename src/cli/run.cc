@@ -112,7 +112,7 @@ Result<int> Work(const RunArgs& args) {
   const LookupDecoder* lookup = nullptr;
   if (args.engine) {
     EngineOptions options{.threads = ThreadCount(args.threads)};
-    if (args.activations == "fp32") options.activations = Activations::kF32;
+    options.activations = *ActivationsNamed(args.activations);
     LS_TRY(engine, EngineDecoder::Create(model, options, on_progress));
     if (args.lookup) {
       auto drafting = std::make_unique<LookupDecoder>(*engine);
@@ -182,9 +182,9 @@ void AddRunVerb(CLI::App& app, Action& action) {
       "Compute with the fast engine instead of the reference (new: not yet the default)");
   verb->add_option("--activations", args->activations,
                    "With --engine: int8 in front of quantized matrices, or fp32")
-      ->check(CLI::IsMember({"int8", "fp32"}))
+      ->check(CLI::IsMember({"int8", "bf16", "fp32"}))
       ->needs(engine)
-      ->type_name("int8|fp32");
+      ->type_name("int8|bf16|fp32");
   verb->add_flag("--lookup", args->lookup,
                  "With --engine: draft what followed the last words earlier in the text. The\n"
                  "answer is the same, and sooner where it repeats its prompt or itself")

@@ -69,8 +69,10 @@ std::vector<PlanPart> PlanParts(const ExecutionPlan& plan, Activations activatio
       const PackedMatrix& m = group.matrices[i];
       types.emplace_back(group.views[i]->type->name);
       packed.emplace_back(InfoOf(m.kind).name);
-      const bool codes = activations == Activations::kInt8 && HoldsCodes(m.kind);
-      read_with.emplace_back(codes ? "int8" : "fp32");
+      const InputForm form = FormFor(activations, m.kind);
+      read_with.emplace_back(form == InputForm::kInt8   ? "int8"
+                             : form == InputForm::kBF16 ? "bf16"
+                                                        : "fp32");
       part.elements += m.rows * m.cols;
     }
     part.types = Joined(types);

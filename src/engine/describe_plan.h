@@ -16,7 +16,7 @@ struct PlanPart {
   std::string part;       // "q, k, v"
   std::string types;      // tensor types: one, or one per matrix where they differ ("Q5_0, Q8_0")
   std::string packed;     // packed kinds, alike; "as stored" for what is read row by row
-  std::string read_with;  // activations: "int8", "fp32"; alike
+  std::string read_with;  // activations: "int8", "bf16", "fp32"; alike
   int64_t count = 0;      // groups of matrices that are alike: layers, or experts of all layers
   int64_t elements = 0;
   int64_t bytes = 0;

@@ -24,6 +24,13 @@ constexpr KvTypeName kKvTypeNames[] = {{KvType::kF32, "fp32"},
                                        {KvType::kQ16, "q16"},
                                        {KvType::kQ8, "q8"}};
 
+struct ActivationsName {
+  Activations activations;
+  std::string_view name;
+};
+constexpr ActivationsName kActivationsNames[] = {
+    {Activations::kInt8, "int8"}, {Activations::kBF16, "bf16"}, {Activations::kF32, "fp32"}};
+
 // What each layer keeps of a position.
 struct LayerMemory {
   KvShape shape;
@@ -71,6 +78,16 @@ bool AnyCodes(const Projection& projection) {
 }
 
 }  // namespace
+
+std::string_view Name(Activations activations) {
+  return std::ranges::find(kActivationsNames, activations, &ActivationsName::activations)->name;
+}
+
+std::optional<Activations> ActivationsNamed(std::string_view name) {
+  for (const ActivationsName& a : kActivationsNames)
+    if (a.name == name) return a.activations;
+  return std::nullopt;
+}
 
 std::string_view Name(KvType type) {
   return std::ranges::find(kKvTypeNames, type, &KvTypeName::type)->name;

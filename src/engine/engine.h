@@ -31,6 +31,9 @@ struct EngineOptions {
   size_t kv_limit_bytes = 0;  // 0: no limit of our own
 };
 
+// "int8", "bf16", "fp32".
+std::string_view Name(Activations activations);
+std::optional<Activations> ActivationsNamed(std::string_view name);
 // "fp32", "fp16", "bf16", "q16", "q8".
 std::string_view Name(KvType type);
 std::optional<KvType> KvTypeNamed(std::string_view name);

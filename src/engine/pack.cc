@@ -40,7 +40,9 @@ void InterleaveFloats(const WeightView& view, int64_t first, int64_t rows, Packe
   for (int64_t c = 0; c < view.cols; ++c) {
     for (int64_t r = 0; r < kTileRows; ++r) {
       const float value = floats[static_cast<size_t>(r * view.cols + c)];
-      const int64_t at = c * kTileRows + r;
+      // bf16 lies in pairs of columns.
+      const int64_t at =
+          kind == PackedKind::kBF16 ? (c / 2 * kTileRows + r) * 2 + c % 2 : c * kTileRows + r;
       if (kind == PackedKind::kF32) {
         std::memcpy(tile + 4 * at, &value, 4);
       } else {
@@ -88,16 +90,21 @@ void PackTile(const WeightView& view, const PackedMatrix& matrix, int64_t index,
   const CodePacker* codes = FindCodePacker(view.type->name);
   if (HoldsCodes(matrix.kind)) return codes->pack(rows, matrix.Blocks(), tile);
   const FloatPacker& floats = FloatPackerOf(view);
-  if (!floats.same_bytes || !Contiguous(view))
+  const bool pairs = matrix.kind == PackedKind::kBF16;
+  const size_t number = matrix.kind == PackedKind::kF32 ? 4 : 2;
+  // What is beyond the last column (of its pair) is zero.
+  const int64_t whole = pairs ? view.cols / 2 * 2 : view.cols;
+  const int64_t columns = matrix.Blocks() * kBlockColumns;
+  std::memset(tile + static_cast<size_t>(whole * kTileRows) * number, 0,
+              static_cast<size_t>((columns - whole) * kTileRows) * number);
+  if (!floats.same_bytes || !Contiguous(view) || whole != view.cols)
     InterleaveFloats(view, first, count, matrix.kind, tile);
   else if (matrix.kind == PackedKind::kF32)
     Interleave<uint32_t>(rows, view.cols, tile);
+  else if (pairs)
+    Interleave<uint32_t>(rows, view.cols / 2, tile);
   else
     Interleave<uint16_t>(rows, view.cols, tile);
-  const size_t number = matrix.kind == PackedKind::kF32 ? 4 : 2;
-  const int64_t columns = matrix.Blocks() * kBlockColumns;
-  std::memset(tile + static_cast<size_t>(view.cols * kTileRows) * number, 0,
-              static_cast<size_t>((columns - view.cols) * kTileRows) * number);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // To be raised when packed bytes change without a change of kPackedKinds' names or sizes.
-constexpr uint32_t kPackingVersion = 1;
+constexpr uint32_t kPackingVersion = 2;
 constexpr size_t kPiece = size_t{4} << 20;
 constexpr size_t kPage = 4096;
 constexpr size_t kLeastBytes = size_t{16} << 20;  // below, packing takes some ten milliseconds

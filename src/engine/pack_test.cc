@@ -250,6 +250,35 @@ TEST(Packing, EveryPowerOfTwoOfMxfp4IsExact) {
   }
 }
 
+TEST(Packing, EveryHalfIsItselfInfinitiesToo) {
+  for (const char* name : {"F16", "BF16"}) {
+    std::vector<uint16_t> bits(65536);
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);
+    WeightView view{.tensor = name,
+                    .type = FindTensorType(name),
+                    .data = reinterpret_cast<const std::byte*>(bits.data()),
+                    .rows = 65536,
+                    .cols = 1,
+                    .row_stride = 1};
+    std::vector<float> values(65536);
+    view.ReadRows(0, view.rows, values.data(), 1);
+    const Packed packed = PackOne(view);
+    for (const KernelTable* table : TablesHere()) {
+      const float x[32] = {1};
+      float y[kTileRows];
+      for (int64_t r = 0; r < view.rows; ++r) {
+        if (r % kTileRows == 0)
+          table->tile_f32(packed.matrix.kind, packed.matrix.Tile(r / 16), 1, x, 32, 1, y, 16);
+        const float value = values[static_cast<size_t>(r)];
+        if (std::isnan(value))
+          ASSERT_TRUE(std::isnan(y[r % 16])) << name << " " << r << ", " << table->name;
+        else
+          ASSERT_EQ(y[r % 16], value) << name << " " << r << ", " << table->name;
+      }
+    }
+  }
+}
+
 TEST(Packing, TransposedAndOffsetPlainWeightsKeepTheirValues) {
   const TensorType& type = *FindTensorType("BF16");
   Stored stored = RandomMatrix(type, 20, 40, 4);

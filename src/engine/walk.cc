@@ -111,8 +111,19 @@ void Walker::Join(const std::optional<NormWeights>& post_norm, const Scale& resi
 
 Walker::Form Walker::FormOf(const Projection& projection) const {
   Form form;
-  for (const PackedMatrix& m : projection.group.matrices)
-    (Coded(m.kind) ? form.codes : form.floats) = true;
+  for (const PackedMatrix& m : projection.group.matrices) {
+    switch (FormFor(activations_, m.kind)) {
+      case InputForm::kInt8:
+        form.codes = true;
+        break;
+      case InputForm::kBF16:
+        form.bf16 = true;
+        break;
+      case InputForm::kF32:
+        form.floats = true;
+        break;
+    }
+  }
   return form;
 }
 
@@ -124,6 +135,7 @@ void Walker::Finish(ProjectionInput& input, int64_t row, int64_t n, Form form) {
   const int64_t blocks = BlocksOf(n), padded = blocks * kBlockColumns;
   float* x = Row(input, row, n, form);
   std::fill(x + n, x + padded, 0.0f);
+  if (form.bf16) kernels_.round_to_bf16(x, padded, input.bf16.data() + row * padded);
   if (form.codes)
     kernels_.quantize(x, padded, input.codes.data() + row * padded,
                       input.facts.data() + row * blocks);
@@ -134,7 +146,14 @@ void Walker::Finish(ProjectionInput& input, int64_t row, int64_t n, Form form) {
 void Walker::Tiles(PackedKind kind, const std::byte* a, const std::byte* b, int64_t blocks,
                    const ProjectionInput& input, int64_t first_row, int64_t rows, float* y_a,
                    float* y_b, int64_t stride) const {
-  if (Coded(kind)) {
+  const InputForm form = FormFor(activations_, kind);
+  if (form == InputForm::kBF16) {
+    const int64_t padded = blocks * kBlockColumns;
+    kernels_.pair_bf16(a, b, blocks, input.bf16.data() + first_row * padded, padded, rows, y_a, y_b,
+                       stride);
+    return;
+  }
+  if (form == InputForm::kInt8) {
     const QuantizedActivations x{input.codes.data(), input.facts.data(), blocks};
     if (b != nullptr && rows >= kPanelRows) {
       kernels_.pair_int8(kind, a, b, blocks, x, first_row, rows, y_a, y_b, stride,

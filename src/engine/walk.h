@@ -18,13 +18,24 @@
 
 namespace lockstep {
 
-enum class Activations : uint8_t { kInt8, kF32 };  // kInt8: in front of matrices stored as codes
+// What projections read, at most as exact as it pays for how their matrix is stored:
+//   kInt8   int8 in front of codes, bf16 in front of bf16, else fp32
+//   kBF16   bf16 in front of bf16, else fp32
+//   kF32    fp32
+enum class Activations : uint8_t { kInt8, kBF16, kF32 };
+enum class InputForm : uint8_t { kInt8, kBF16, kF32 };
+inline InputForm FormFor(Activations activations, PackedKind kind) {
+  if (activations == Activations::kInt8 && HoldsCodes(kind)) return InputForm::kInt8;
+  if (activations != Activations::kF32 && kind == PackedKind::kBF16) return InputForm::kBF16;
+  return InputForm::kF32;
+}
 
-// Rows that a projection reads: floats padded with zeros to whole blocks, and their codes.
+// Rows that a projection reads: floats padded with zeros to whole blocks, their codes, their bf16.
 struct ProjectionInput {
   Buffer<float> f32;
   Buffer<int8_t> codes;
   Buffer<ActivationBlock> facts;
+  Buffer<uint16_t> bf16;
   void Reserve(int64_t rows, int64_t blocks);
 };
 

@@ -10,6 +10,7 @@ void ProjectionInput::Reserve(int64_t rows, int64_t blocks) {
   f32.Reserve(n * kBlockColumns);
   codes.Reserve(n * kBlockColumns);
   facts.Reserve(n);
+  bf16.Reserve(n * kBlockColumns);
 }
 
 WalkBuffers::WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> shapes, int count)

@@ -86,6 +86,8 @@ void Walker::MlpUnit(const MlpPlan& mlp, const ProjectionInput& input, int64_t i
     std::fill(x + columns, x + kBlockColumns, 0.0f);
     const int64_t block = (middle_row + row) * middle_blocks + unit;
     if (form.floats) std::copy_n(x, kBlockColumns, b_.middle.f32.data() + block * kBlockColumns);
+    if (form.bf16)
+      kernels_.round_to_bf16(x, kBlockColumns, b_.middle.bf16.data() + block * kBlockColumns);
     if (form.codes)
       kernels_.quantize(x, kBlockColumns, b_.middle.codes.data() + block * kBlockColumns,
                         b_.middle.facts.data() + block);
@@ -155,6 +157,7 @@ void Walker::FeedForward(const MoeSpec& moe) {
       };
       copy(b_.gathered.f32, b_.input.f32, padded);
       copy(b_.gathered.codes, b_.input.codes, padded);
+      copy(b_.gathered.bf16, b_.input.bf16, padded);
       copy(b_.gathered.facts, b_.input.facts, blocks);
     }
     Barrier();

@@ -146,11 +146,15 @@ void Walker::AttendBlock(const WalkSegment& s, const Heads& heads, const float* 
       .out_head_stride = shape.value_dim,
       .scratch = mine_.kernels.data(),
   });
-  if (shape.value_dim % kBlockColumns != 0 || !FormOf(layer_->mixer_out).codes) return;
+  const Form form = FormOf(layer_->mixer_out);
+  if (shape.value_dim % kBlockColumns != 0 || !(form.codes || form.bf16)) return;
   // Whole blocks: their codes while they are warm.
   const int64_t n = num_heads * shape.value_dim, blocks = columns / kBlockColumns;
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t block = (row + t) * blocks + at / kBlockColumns;
+    if (form.bf16)
+      kernels_.round_to_bf16(out + t * columns, n, b_.attended.bf16.data() + block * kBlockColumns);
+    if (!form.codes) continue;
     kernels_.quantize(out + t * columns, n, b_.attended.codes.data() + block * kBlockColumns,
                       b_.attended.facts.data() + block);
   }
@@ -163,7 +167,7 @@ void Walker::Output(int64_t columns) {
   if (const Form form = FormOf(layer_->mixer_out); !whole) {
     const auto [begin, end] = Mine(rows_);
     for (int64_t row = begin; row < end; ++row)
-      Finish(b_.attended, row, columns, {form.codes, true});
+      Finish(b_.attended, row, columns, {form.codes, form.bf16, true});
     Barrier();
   }
   Project(layer_->mixer_out, b_.attended, rows_, b_.mixer_out.data());

@@ -39,14 +39,13 @@ class Walker {
   ProjectionInput& Input() { return alone_ ? mine_.input : b_.input; }
   ProjectionInput& Latent() { return alone_ ? mine_.latent : b_.latent; }
 
-  // In which form a projection reads its input.
+  // In which forms projections read their input.
   struct Form {
-    bool codes = false, floats = false;
-    Form operator|(Form other) const { return {codes || other.codes, floats || other.floats}; }
+    bool codes = false, bf16 = false, floats = false;
+    Form operator|(Form other) const {
+      return {codes || other.codes, bf16 || other.bf16, floats || other.floats};
+    }
   };
-  bool Coded(PackedKind kind) const {
-    return activations_ == Activations::kInt8 && HoldsCodes(kind);
-  }
   Form FormOf(const Projection& projection) const;
 
   void Embed();

@@ -59,6 +59,13 @@ struct KernelTable {
   // One tile with fp32 activations [token][blocks * 32], zero beyond the matrix' columns.
   void (*tile_f32)(PackedKind kind, const std::byte* tile, int64_t blocks, const float* x,
                    int64_t x_stride, int64_t tokens, float* y, int64_t y_stride);
+  // One or two (tile1: nullptr) tiles of PackedKind::kBF16 with bf16 activations of the same form.
+  // A product of pairs is rounded as the processor's instruction does, where it has one.
+  void (*pair_bf16)(const std::byte* tile0, const std::byte* tile1, int64_t blocks,
+                    const uint16_t* x, int64_t x_stride, int64_t tokens, float* y0, float* y1,
+                    int64_t y_stride);
+  // n floats, a multiple of 32, to the nearest bf16.
+  void (*round_to_bf16)(const float* x, int64_t n, uint16_t* out);
   // n floats, a multiple of 32, to n codes and n / 32 blocks. A NaN or infinity makes its block's
   // scale one.
   void (*quantize)(const float* x, int64_t n, int8_t* codes, ActivationBlock* facts);

@@ -36,7 +36,8 @@
 //   nvfp4  NVFP4         4-bit · 2 x 16 fp16 d      d * book[q], halves                 5
 //   grid   IQ1_*, IQ2_*, 4-bit · 2 x 16 u8 scale    d*scale * book[q],  64 B book + 64, 4.75
 //          IQ3_*, TQ*                               halves              16 fp32 d
-//   f32, f16, bf16       32 columns of 16 numbers each; f16 also holds 8-bit floats
+//   f32, f16             32 columns of 16 numbers each; f16 also holds 8-bit floats
+//   bf16                 16 pairs of columns, each 16 x 2 numbers
 #pragma once
 
 #include <cstddef>
