@@ -42,7 +42,7 @@ class OfEngine : public LogitsSource {
   int64_t vocab_size() const override { return spec_.embedding.vocab_size; }
   std::string Name() const override {
     return fmt::format("engine, {} activations, {} keys and values, {}",
-                       options_.activations == Activations::kF32 ? "fp32" : "int8",
+                       lockstep::Name(options_.activations),
                        lockstep::Name(engine_->kv_type()), engine_->kernels().name);
   }
   bool one_call() const override { return DependsOnCallLength(spec_); }
