@@ -112,8 +112,14 @@ if [ "$distance" = yes ]; then
     echo "$base: distance from the reference" >&2
     "$lockstep" perplexity "$model" -f "$work/text" --ctx 256 --kl-against "$model" --json >"$work/distance.$base.json"
     if [ -x "$peers/llama.cpp/bin/llama-perplexity" ]; then
-      "$peers/llama.cpp/bin/llama-perplexity" -m "$model" -f "$work/text" -c 256 >"$work/llama-perplexity.$base.txt" 2>&1 ||
+      if "$peers/llama.cpp/bin/llama-perplexity" -m "$model" -f "$work/text" -c 256 --kl-divergence-base "$work/recorded" \
+        >"$work/llama-perplexity.$base.txt" 2>&1; then
+        "$lockstep" perplexity "$model" -f "$work/text" --ctx 256 --reference --kl-against "$work/recorded" --json \
+          >"$work/distance-of-llama.$base.json"
+      else
         echo "rivals.sh: llama-perplexity failed on $model" >&2
+      fi
+      rm -f "$work/recorded"
     fi
   done
 fi

@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "formats/describe.h"
+#include "measure/recorded_logits.h"
 #include "model/text_model.h"
 
 namespace lockstep {
@@ -114,7 +115,7 @@ Json ToJson(const PerplexityArgs& args, int64_t tokens, int64_t context, const T
                {"p99", d.p99_kl},
                {"max", d.max_kl}};
   out["same_top1"] = ToJson(d.same_top1);
-  out["max_logit_difference"] = d.max_logit_difference;
+  out["max_logit_difference"] = d.max_logit_difference ? Json(*d.max_logit_difference) : Json();
   out["delta_log_p"] = ToJson(d.log_probability);
   return out;
 }
@@ -148,7 +149,8 @@ std::string Text(const PerplexityArgs& args, int64_t tokens, int64_t context,
   table.Add({"  max", Scientific(d.max_kl), ""});
   table.Add({"same most likely token", fmt::format("{:.3f}", 100 * d.same_top1.mean),
              fmt::format("+/- {:.3f} %", 100 * d.same_top1.error)});
-  table.Add({"max |difference of logits|", Scientific(d.max_logit_difference), ""});
+  if (d.max_logit_difference)
+    table.Add({"max |difference of logits|", Scientific(*d.max_logit_difference), ""});
   table.Add({"mean log p(model) - log p(against)", Scientific(d.log_probability.mean),
              fmt::format("+/- {} nats", Scientific(d.log_probability.error))});
   return out + table.Text();
@@ -169,7 +171,8 @@ Status Work(const PerplexityArgs& args) {
       return InputError("{}: the tokenizer gives id {}, the model's vocabulary has ids 0 to {}",
                         args.path, id, side.vocab_size() - 1);
   std::optional<Side> other;
-  if (!args.against.empty()) {
+  const bool recorded = !args.against.empty() && IsRecordedLogits(args.against);
+  if (!args.against.empty() && !recorded) {
     LS_TRY(other, Side::Load(args.against));
     LS_RETURN_IF_ERROR(CheckSameVocabulary(side, *other, args, text, ids));
   }
@@ -182,7 +185,12 @@ Status Work(const PerplexityArgs& args) {
   ThreadPool pool(ThreadCount(args.engine.threads));
   LS_TRY(const auto model, Open(side, args.reference, args, pool));
   std::unique_ptr<LogitsSource> against;
-  if (other) {
+  if (recorded) {
+    LS_TRY(against, OpenRecordedLogits(args.against));
+    if (against->vocab_size() != side.vocab_size())
+      return UsageError("{}: was recorded with a vocabulary of {} ids, {} has {}", args.against,
+                        against->vocab_size(), args.path, side.vocab_size());
+  } else if (other) {
     LS_TRY(against, Open(*other, args.against_by == "reference", args, pool));
   }
   LS_TRY(const int64_t context, Context(args, *model, against.get()));
@@ -234,9 +242,11 @@ void AddPerplexityVerb(CLI::App& app, Action& action) {
       ->type_name("N");
   verb->add_flag("--reference", args->reference, "Compute with the reference, not the engine");
   args->engine.AddTo(*verb);
-  auto* against = verb->add_option("--kl-against", args->against,
-                                   "Also the distance from the distributions of this model")
-                      ->type_name("PATH2");
+  auto* against =
+      verb->add_option("--kl-against", args->against,
+                       "Also the distance from the distributions of this model, or from\n"
+                       "what llama-perplexity --kl-divergence-base wrote")
+          ->type_name("PATH2");
   verb->add_option("--against-by", args->against_by, "What computes PATH2")
       ->check(CLI::IsMember({"reference", "engine"}))
       ->needs(against)

@@ -25,6 +25,8 @@ class LogitsSource {
   // A sequence's numbers depend on how it is cut into calls: it must be read in one.
   virtual bool one_call() const = 0;
   virtual std::optional<int64_t> limit() const = 0;  // positions of a sequence
+  // Rows are log-probabilities, and what is least likely in a row is all that lies below.
+  virtual bool cut_log_probabilities() const { return false; }
   // Forgets the sequence.
   virtual void Reset() = 0;
   // Appends ids: with `wanted` the logits after each, [ids.size(), vocab_size], valid until the

@@ -33,26 +33,44 @@ struct Row {
   double LogProbability(size_t id) const { return (logits[id] - largest) - log_sum; }
 };
 
+double Kl(const Row& p, const Row& q) {
+  double kl = 0;
+  for (size_t i = 0; i < p.logits.size(); ++i) {
+    const double log_p = p.LogProbability(i), chance = std::exp(log_p);
+    if (chance > 0) kl += chance * (log_p - q.LogProbability(i));
+  }
+  // Rounding may leave a KL of nearly equal rows a little below 0.
+  return std::max(kl, 0.0);
+}
+
+// The KL over the ids that `against` has above its least.
+double KlOfKept(std::span<const float> against, std::span<const float> model) {
+  const float least = *std::min_element(against.begin(), against.end());
+  std::vector<float> p, q;
+  for (size_t i = 0; i < against.size(); ++i) {
+    if (against[i] <= least) continue;
+    p.push_back(against[i]);
+    q.push_back(model[i]);
+  }
+  return p.empty() ? Kl(Row(against), Row(model)) : Kl(Row(p), Row(q));
+}
+
 // One logit that is NaN or +inf makes the sum so; a masked id (-inf) is no fault.
-RowScore Score(std::span<const float> model, std::span<const float> against, int32_t id) {
+RowScore Score(std::span<const float> model, std::span<const float> against, int32_t id, bool cut) {
   RowScore score;
+  const auto at = static_cast<size_t>(id);
   const Row q(model);
-  score.loss = -q.LogProbability(static_cast<size_t>(id));
+  score.loss = -q.LogProbability(at);
   score.finite = q.finite();
   if (against.empty()) return score;
   const Row p(against);
-  score.against_loss = -p.LogProbability(static_cast<size_t>(id));
+  score.against_loss = cut ? -static_cast<double>(against[at]) : -p.LogProbability(at);
   score.finite &= p.finite();
   score.same_top1 = p.top == q.top;
-  double kl = 0;
-  for (size_t i = 0; i < against.size(); ++i) {
-    const double log_p = p.LogProbability(i), chance = std::exp(log_p);
-    if (chance > 0) kl += chance * (log_p - q.LogProbability(i));
-    const double difference = std::abs(static_cast<double>(model[i]) - against[i]);
-    if (difference > score.max_difference) score.max_difference = difference;
-  }
-  // Rounding may leave a KL of nearly equal rows a little below 0.
-  score.kl = std::max(kl, 0.0);
+  score.kl = cut ? KlOfKept(against, model) : Kl(p, q);
+  for (size_t i = 0; i < against.size(); ++i)
+    score.max_difference =
+        std::max(score.max_difference, std::abs(static_cast<double>(model[i]) - against[i]));
   return score;
 }
 
@@ -126,7 +144,8 @@ class Scorer {
       const size_t row = skip + i;
       scores_[first + i] =
           Score(q.row(row), against_ != nullptr ? p.row(row) : std::span<const float>(),
-                ids[static_cast<size_t>(begin) + row + 1]);
+                ids[static_cast<size_t>(begin) + row + 1],
+                against_ != nullptr && against_->cut_log_probabilities());
     });
     for (size_t i = first; i < scores_.size(); ++i) {
       loss_ += scores_[i].loss;
@@ -258,9 +277,11 @@ Result<TextScore> ScoreText(LogitsSource& model, LogitsSource* against, const Te
   divergence.max_kl = *std::max_element(kl.begin(), kl.end());
   divergence.log_probability =
       MeanOf(Collect(scores, [](const RowScore& s) { return s.against_loss - s.loss; }));
-  for (const RowScore& score : scores)
-    divergence.max_logit_difference =
-        std::max(divergence.max_logit_difference, score.max_difference);
+  if (!against->cut_log_probabilities()) {
+    double largest = 0;
+    for (const RowScore& score : scores) largest = std::max(largest, score.max_difference);
+    divergence.max_logit_difference = largest;
+  }
   out.divergence = divergence;
   return out;
 }

@@ -61,12 +61,14 @@ struct Perplexity {
   double error() const;  // of the perplexity: its value times the error of the loss
 };
 
-// Of the model (q) against another (p): KL(p || q) in nats.
+// Of the model (q) against another (p): KL(p || q) in nats. Where p's log-probabilities are cut,
+// both are taken over the ids that p kept, since how the rest is spread over the others is not
+// known.
 struct Divergence {
   Mean kl, same_top1;
   double median_kl = 0, p99_kl = 0, max_kl = 0;
-  Mean log_probability;  // log q - log p of the text's own ids
-  double max_logit_difference = 0;
+  Mean log_probability;                        // log q - log p of the text's own ids
+  std::optional<double> max_logit_difference;  // none: the other has log-probabilities
 };
 
 struct TextScore {

@@ -176,9 +176,31 @@ TEST(Divergence, IsWhatTheFormulaGives) {
   EXPECT_NEAR(score.divergence->median_kl, kl, 1e-6);
   EXPECT_NEAR(score.divergence->max_kl, kl, 1e-6);
   EXPECT_EQ(score.divergence->same_top1.mean, 0);
-  EXPECT_NEAR(score.divergence->max_logit_difference, std::log(3.0), 1e-6);
+  EXPECT_NEAR(*score.divergence->max_logit_difference, std::log(3.0), 1e-6);
   EXPECT_NEAR(score.divergence->log_probability.mean,
               score.against->loss.mean - score.model.loss.mean, 1e-12);
+}
+
+// The same three ids as kept by both; what was cut is spread otherwise, and that is not held
+// against the model.
+TEST(Divergence, OfCutLogProbabilitiesIsOverWhatWasKept) {
+  class Cut : public FakeLogits {
+   public:
+    using FakeLogits::FakeLogits;
+    bool cut_log_probabilities() const override { return true; }
+  };
+  const double ps[] = {0.5, 0.3, 0.1}, qs[] = {0.4, 0.4, 0.1};
+  Cut p(10, [&](int64_t, int32_t, int64_t id) {
+    return id < 3 ? static_cast<float>(std::log(ps[id])) : -9.0f;
+  });
+  FakeLogits q(10, [&](int64_t, int32_t, int64_t id) {
+    return id < 3 ? static_cast<float>(std::log(qs[id])) : std::log(0.1f / 7);
+  });
+  double expected = 0;  // both sum to 0.9
+  for (int i = 0; i < 3; ++i) expected += ps[i] / 0.9 * std::log(ps[i] / qs[i]);
+  const TextScore score = Score(q, &p, SomeText(100, 3), 50);
+  EXPECT_NEAR(score.divergence->kl.mean, expected, 1e-6);
+  EXPECT_FALSE(score.divergence->max_logit_difference);
 }
 
 TEST(Mean, HasTheStandardErrorOfItsValues) {
