@@ -95,15 +95,16 @@ TEST(Lookup, ProposesWhatFollowedTheLongestAndThenTheLatestMatch) {
 }
 
 // What drafts of a match come to, when each id is right with the chance p, and calls cost that.
-int64_t Settled(double p, const std::function<double(int64_t)>& cost) {
+int64_t Settled(double p, const std::function<double(int64_t)>& cost, double once = 0) {
   DraftPolicy policy;
   std::mt19937 random(1);
   const DraftMatch match{.length = 5, .next = 1};
   std::map<int64_t, int> lengths;
   policy.LearnCost(1, cost(1));
+  policy.LearnCost(16, once);
   for (int step = 0; step < 3000; ++step) {
     const int64_t length = policy.Length(match);
-    if (step > 1000) ++lengths[length];
+    if (step > 2000) ++lengths[length];
     policy.LearnCost(length + 1, cost(length + 1));
     int64_t right = 0;
     while (right < length && static_cast<double>(random() % 1000) < 1000 * p) ++right;
@@ -121,6 +122,7 @@ TEST(Lookup, ADraftIsAsLongAsPays) {
   EXPECT_EQ(Settled(0, cheap), 0);
   EXPECT_EQ(Settled(1, linear), 0);
   EXPECT_EQ(Settled(1, steep), 3);
+  EXPECT_EQ(Settled(1, cheap, 10), 15);  // one call met a busy moment
 }
 
 TEST(Lookup, TheTextIsThatOfPlainDecodingUnderAnyConfig) {

@@ -395,10 +395,8 @@ void Scheduler::Advance(Sequence& sequence, int64_t count, MatrixView<const floa
   if (sequence.request.on_prompt_logits)
     for (; sequence.prompt_logits < std::min(held, sequence.PromptLength());
          ++sequence.prompt_logits)
-      if (sequence.prompt_logits >= before)
-        sequence.request.on_prompt_logits(
-            sequence.prompt_logits,
-            logits.row(static_cast<size_t>(sequence.prompt_logits - before)));
+      sequence.request.on_prompt_logits(
+          sequence.prompt_logits, logits.row(static_cast<size_t>(sequence.prompt_logits - before)));
   if (sequence.Remaining() == 0) Continue(sequence, logits.row(logits.rows - 1));
   if (sequence.ended) return;
   // The end of a prompt, and where requests part: windows forget it, and what begins like this may

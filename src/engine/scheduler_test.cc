@@ -294,6 +294,49 @@ TEST(Scheduler, ARequestWaitsForMemoryAndOneThatNeverFitsSaysSo) {
   ExpectAsAlone(after, again, {});
 }
 
+TEST(Scheduler, WhoIsSentBackForMemoryComesBeforeThoseWhoWait) {
+  HashStepper stepper({}, 8 * kPage);
+  Scheduler scheduler(stepper, Options(2, 128));
+  Outcome first, second, third;
+  std::vector<Request> asked = {Ask(Ids(120, 1), 60, first), Ask(Ids(120, 2), 60, second),
+                                Ask(Ids(10, 3), 60, third)};
+  for (const Request& request : asked) Submitted(scheduler, request);
+  while (!first.end) ASSERT_TRUE(scheduler.Step());
+  EXPECT_EQ(scheduler.statistics().preempted, 1u);
+  EXPECT_FALSE(second.end);
+  EXPECT_FALSE(second.ids.empty());
+  EXPECT_TRUE(third.ids.empty());  // although it would fit beside the first
+  Finish(scheduler);
+  ExpectAsAlone(asked[0], first, {});
+  ExpectAsAlone(asked[1], second, {});
+  ExpectAsAlone(asked[2], third, {});
+}
+
+TEST(PrefixCache, WhatWasFoundIsUsedAndStaysLongest) {
+  KvCache cache(std::vector<KvLayer>{{kPage, {}}});
+  PrefixCache prefixes(cache, 100 * kPage);
+  const auto insert = [&](const std::vector<int32_t>& ids) {
+    KvSequence sequence = cache.NewSequence();
+    ASSERT_TRUE(cache.Extend(sequence, static_cast<int64_t>(ids.size())));
+    cache.Commit(sequence, static_cast<int64_t>(ids.size()));
+    prefixes.Insert(ids, std::move(sequence));
+  };
+  insert({1, 2, 3});
+  insert({4, 5, 6});
+  EXPECT_EQ(prefixes.Find(std::vector<int32_t>{1, 2, 3, 9}).length, 3);
+  EXPECT_EQ(prefixes.Find(std::vector<int32_t>{1, 2, 3}).length, 2);  // the last id must be run
+  EXPECT_TRUE(prefixes.EvictOldest());
+  EXPECT_EQ(prefixes.Find(std::vector<int32_t>{4, 5, 6, 9}).length, 0);
+  EXPECT_EQ(prefixes.Find(std::vector<int32_t>{1, 2, 7}).length, 2);
+  insert({1, 2, 3, 4});  // covers the shorter one
+  EXPECT_EQ(prefixes.size(), 1u);
+  insert({1, 2});
+  EXPECT_EQ(prefixes.size(), 1u);
+  EXPECT_TRUE(prefixes.EvictOldest());
+  EXPECT_FALSE(prefixes.EvictOldest());
+  EXPECT_EQ(cache.bytes_in_use(), 0u);
+}
+
 TEST(Scheduler, WhatIsNoRequestIsRefusedAtOnce) {
   HashStepper stepper;
   SchedulerOptions options = Options(1);
