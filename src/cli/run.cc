@@ -114,6 +114,7 @@ Result<int> Work(const RunArgs& args) {
     EngineOptions options{.threads = ThreadCount(args.threads)};
     options.activations = *ActivationsNamed(args.activations);
     LS_TRY(engine, EngineDecoder::Create(model, options, on_progress));
+    if (!args.quiet && !engine->note().empty()) PrintNotes({engine->note()});
     if (args.lookup) {
       auto drafting = std::make_unique<LookupDecoder>(*engine);
       lookup = drafting.get();
