@@ -75,7 +75,7 @@ RowScore Score(std::span<const float> model, std::span<const float> against, int
 }
 
 double Quantile(std::vector<double> values, double share) {
-  const auto at = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  const auto at = static_cast<size_t>(std::llround(share * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   return values[at];
 }
