@@ -10,6 +10,9 @@
 //   decode     the logits of each greedy step, with a cache and fed the golden's tokens: as logits
 //   greedy     the same token wherever the golden's two best logits are further apart than noise
 //   fp64       max |fp64 - golden| <= 4 * noise + 1e-6
+//   engine     max |engine, fp32 activations and cache - golden| <= 2e-4 * max(1, max |golden|),
+//   the
+//              prompt at once and every greedy step, by every kernel table that this processor runs
 // noise is the golden's own |fp32 - fp64|. gguf/ records none: there it is measured here, |our fp32
 // - our fp64|, and taken twice, because the golden's rounding is as large and independent. Prints
 // one line a case, then a table of how much of each bound was used. Exit code 1 on any miss, and
@@ -28,12 +31,12 @@
 
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
-
+#include "engine/engine.h"
 #include "engine/generate.h"
+#include "engine/kernels/kernel_table.h"
 #include "formats/safetensors.h"
 #include "model/model.h"
 #include "reference/interpreter.h"
-
 #include "subjects/reference_decoder.h"
 #include "subjects/reference_subject.h"
 #include "trace/trace.h"
@@ -146,6 +149,37 @@ void CheckGreedy(const PromptTrace& golden, const std::vector<std::vector<double
   }
 }
 
+// The engine at its most exact.
+Status CheckEngine(const Model& model, const PromptTrace& golden, const std::string& where,
+                   CaseResult& out) {
+  constexpr double kEngineBound = 2e-4;
+  const std::vector<double> expected = AllValues(*golden.logits);
+  const double bound = kEngineBound * std::max(1.0, MaxAbs(expected));
+  for (const KernelTable* table : KernelTables()) {
+    if (!table->runs_here()) continue;
+    LS_TRY(
+        const auto engine,
+        Engine::Create(model.spec, model.weights,
+                       {.threads = 1, .activations = Activations::kF32, .kernels = table->name}));
+    const std::string place = fmt::format("{}, kernels {}", where, table->name);
+    KvSequence sequence = engine->NewSequence();
+    LS_TRY(const auto logits, engine->Append(sequence, golden.ids, Engine::Logits::kAll));
+    std::vector<double> found;
+    for (size_t t = 0; t < logits.rows; ++t)
+      found.insert(found.end(), logits.row(t).begin(), logits.row(t).end());
+    out.Check("engine", MaxAbsDifference(expected, found), bound, place);
+    for (size_t k = 1; k < golden.greedy.size(); ++k) {
+      LS_TRY(const auto step, engine->Append(sequence, {&golden.greedy[k - 1], 1}));
+      const std::vector<double> wanted = golden.StepLogits(static_cast<int64_t>(k));
+      if (wanted.empty()) continue;
+      const std::vector<double> row(step.row(0).begin(), step.row(0).end());
+      out.Check("engine", MaxAbsDifference(wanted, row), bound,
+                fmt::format("{}, greedy step {}", place, k));
+    }
+  }
+  return {};
+}
+
 // One prompt whose golden holds logits of all positions.
 Status CheckPrompt(const Model& model, ThreadPool& pool, const PromptTrace& golden,
                    std::optional<double> recorded_noise, const std::string& where,
@@ -186,7 +220,7 @@ Status CheckPrompt(const Model& model, ThreadPool& pool, const PromptTrace& gold
   }
   LS_TRY(const auto rows, Decode(single, golden.ids, golden.greedy));
   CheckGreedy(golden, rows, noise, bound, where, out);
-  return {};
+  return CheckEngine(model, golden, where, out);
 }
 
 // What generate() gives under the checkpoint's own generation_config, where the golden has it.

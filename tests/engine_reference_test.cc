@@ -92,7 +92,7 @@ class EverySpec : public testing::TestWithParam<int> {
   const ModelSpec spec = RandomSpec(static_cast<uint64_t>(GetParam()));
   const std::unique_ptr<OwnedWeights> owned = RandomWeights(spec, 5);
   const size_t length =
-      PositionLimit(spec) ? std::min<size_t>(27, static_cast<size_t>(*PositionLimit(spec))) : 27;
+      std::min<size_t>(100, static_cast<size_t>(PositionLimit(spec).value_or(100)));  // two pages
   const std::vector<int32_t> ids = Ids(spec, length);
 };
 
@@ -122,15 +122,18 @@ TEST_P(EverySpec, EveryInstructionSetGivesTheReference) {
 }
 
 TEST_P(EverySpec, ThreadsAndCutsChangeNoBit) {
-  const auto whole = EngineLogits(spec, owned->weights, {.threads = 1}, ids);
-  EXPECT_EQ(EngineLogits(spec, owned->weights, {.threads = 3}, ids), whole);
+  const auto options = [&](int threads) {
+    return EngineOptions{.threads = threads, .kv = static_cast<KvType>(GetParam() % 5)};
+  };
+  const auto whole = EngineLogits(spec, owned->weights, options(1), ids);
+  EXPECT_EQ(EngineLogits(spec, owned->weights, options(3), ids), whole);
   if (DependsOnCallLength(spec)) GTEST_SKIP() << "the definition depends on the length of the call";
-  const auto engine = Engine::Create(spec, owned->weights, {.threads = 2});
+  const auto engine = Engine::Create(spec, owned->weights, options(2));
   ASSERT_TRUE(engine);
   auto sequence = (*engine)->NewSequence();
   const auto vocab = static_cast<size_t>(spec.embedding.vocab_size);
   size_t at = 0;
-  for (const size_t n : {size_t{1}, size_t{5}, length}) {
+  for (const size_t n : {size_t{1}, size_t{5}, size_t{1}, size_t{43}, length}) {
     const auto part = std::span(ids).subspan(at, std::min(n, length - at));
     if (part.empty()) break;
     const auto logits = (*engine)->Append(sequence, part, Engine::Logits::kAll);
@@ -150,8 +153,9 @@ TEST_P(EverySpec, TruncatingForgetsWithoutTrace) {
   const auto head = std::span(ids).first(length / 2);
   ASSERT_TRUE((*engine)->Append(used, ids));
   const auto held = (*engine)->Truncate(used, static_cast<int64_t>(head.size()));
-  if (const auto rest = head.subspan(static_cast<size_t>(held)); !rest.empty())
+  if (const auto rest = head.subspan(static_cast<size_t>(held)); !rest.empty()) {
     ASSERT_TRUE((*engine)->Append(used, rest));
+  }
   ASSERT_TRUE((*engine)->Append(fresh, head));
   const auto a = (*engine)->Append(used, std::span(ids).last(1));
   ASSERT_TRUE(a);

@@ -16,7 +16,7 @@ double BitsOf(const PlanPart& part) {
 }
 
 Result<int> Work(const std::string& path, const std::string& activations, bool json) {
-  LS_TRY(const KernelTable* kernels, KernelsInUse());
+  LS_TRY(const KernelTable* kernels, FindKernels());
   LS_TRY(const Model model, LoadModel(path));
   const ExecutionPlan plan = PlanLayout(model.spec, model.weights);
   const std::vector<PlanPart> parts =

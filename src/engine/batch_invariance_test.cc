@@ -170,9 +170,8 @@ TEST_P(BatchInvariance, SixteenSequencesAnswerAsEachAlone) {
 }
 
 // Every way of cutting a sequence into calls, rewinding and forking.
-TEST_P(BatchInvariance, RewindsAndForksGiveTheNumbersOfAFreshRun) {
-  const Model model = Load(GetParam());
-  const auto engine = NewEngine(model, 2);
+void ExpectRewindsAreExact(const Model& model, const EngineOptions& options) {
+  const auto engine = *Engine::Create(model.spec, model.weights, options);
   std::mt19937 random(5);
   std::vector<int32_t> ids(300);
   for (int32_t& id : ids)
@@ -210,6 +209,18 @@ TEST_P(BatchInvariance, RewindsAndForksGiveTheNumbersOfAFreshRun) {
             << "position " << length + i << ", " << count << " ids in the call";
     }
   }
+}
+
+TEST_P(BatchInvariance, RewindsAndForksGiveTheNumbersOfAFreshRun) {
+  const Model model = Load(GetParam());
+  for (const KvType kv : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ16, KvType::kQ8}) {
+    SCOPED_TRACE(Name(kv));
+    ExpectRewindsAreExact(model, {.threads = 2, .kv = kv, .kv_limit_bytes = 0});
+  }
+  SCOPED_TRACE("fp32 activations");
+  ExpectRewindsAreExact(
+      model,
+      {.threads = 1, .activations = Activations::kF32, .kv = std::nullopt, .kv_limit_bytes = 0});
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, BatchInvariance, testing::ValuesIn(kModels), [](const auto& info) {

@@ -83,15 +83,4 @@ std::vector<PlanPart> PlanParts(const ExecutionPlan& plan, Activations activatio
   return parts;
 }
 
-Result<const KernelTable*> KernelsInUse() {
-  const char* wanted = std::getenv("LOCKSTEP_ISA");
-  std::string_view problem;
-  const KernelTable& kernels = ChooseKernels(wanted != nullptr ? wanted : "", problem);
-  if (problem.empty()) return &kernels;
-  std::string names;
-  for (const KernelTable* table : KernelTables())
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", table->name);
-  return UsageError("LOCKSTEP_ISA is \"{}\": {}; there are {}", wanted, problem, names);
-}
-
 }  // namespace lockstep

@@ -26,7 +26,4 @@ struct PlanPart {
 // In the order of a step, parts that are alike in all layers joined.
 std::vector<PlanPart> PlanParts(const ExecutionPlan& plan, Activations activations);
 
-// The kernels that LOCKSTEP_ISA names, or the best that this processor runs.
-Result<const KernelTable*> KernelsInUse();
-
 }  // namespace lockstep

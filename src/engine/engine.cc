@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "engine/describe_plan.h"
 #include "engine/kernels/kernel_table.h"
 #include "spec/rope_facts.h"
 
@@ -72,11 +71,6 @@ std::vector<KvLayer> Layers(std::span<const LayerMemory> layers) {
   return all;
 }
 
-bool AnyCodes(const Projection& projection) {
-  return std::ranges::any_of(projection.group.matrices,
-                             [](const PackedMatrix& m) { return HoldsCodes(m.kind); });
-}
-
 }  // namespace
 
 std::string_view Name(Activations activations) {
@@ -100,10 +94,17 @@ std::optional<KvType> KvTypeNamed(std::string_view name) {
 }
 
 KvType ChooseKvType(const ExecutionPlan& plan, Activations activations) {
-  const bool codes = std::ranges::any_of(plan.layers, [](const LayerPlan& layer) {
-    return AnyCodes(layer.mixer_in) || AnyCodes(layer.mixer_out);
-  });
-  return activations == Activations::kInt8 && codes ? KvType::kQ16 : KvType::kF32;
+  const auto rounds = [&](const Projection& projection) {
+    return std::ranges::any_of(projection.group.matrices, [&](const PackedMatrix& m) {
+      return FormFor(activations, m.kind) != InputForm::kF32;
+    });
+  };
+  return std::ranges::any_of(plan.layers,
+                             [&](const LayerPlan& layer) {
+                               return rounds(layer.mixer_in) || rounds(layer.mixer_out);
+                             })
+             ? KvType::kQ16
+             : KvType::kF32;
 }
 
 std::optional<int64_t> PositionLimit(const ModelSpec& spec) {
@@ -151,9 +152,22 @@ struct Engine::State {
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
 
+Result<const KernelTable*> FindKernels(std::string_view name) {
+  const bool given = !name.empty();
+  if (const char* wanted = std::getenv("LOCKSTEP_ISA"); !given && wanted != nullptr) name = wanted;
+  std::string_view problem;
+  const KernelTable& kernels = ChooseKernels(name, problem);
+  if (problem.empty()) return &kernels;
+  std::string names;
+  for (const KernelTable* table : KernelTables())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", table->name);
+  return UsageError("{} is \"{}\": {}; there are {}", given ? "the engine's table" : "LOCKSTEP_ISA",
+                    name, problem, names);
+}
+
 Result<std::unique_ptr<Engine>> Engine::Create(const ModelSpec& spec, const Weights& weights,
                                                const EngineOptions& options) {
-  LS_TRY(const KernelTable* kernels, KernelsInUse());
+  LS_TRY(const KernelTable* kernels, FindKernels(options.kernels));
   // Workers that wait for each other gain nothing from sharing a core.
   const int cores = AvailableCores();
   const int threads = options.threads > 0 ? std::min(options.threads, cores) : cores;

@@ -29,7 +29,12 @@ struct EngineOptions {
   // none: ChooseKvType.
   std::optional<KvType> kv;
   size_t kv_limit_bytes = 0;  // 0: no limit of our own
+  std::string_view kernels;   // as in FindKernels
 };
+
+// The kernel table of that name; empty: the one that LOCKSTEP_ISA names, or the best that this
+// processor runs.
+Result<const KernelTable*> FindKernels(std::string_view name = {});
 
 // "int8", "bf16", "fp32".
 std::string_view Name(Activations activations);
@@ -38,8 +43,8 @@ std::optional<Activations> ActivationsNamed(std::string_view name);
 std::string_view Name(KvType type);
 std::optional<KvType> KvTypeNamed(std::string_view name);
 
-// What the cache holds unless told otherwise: q16 where int8 activations meet weights stored as
-// codes, whose error is far above what it adds; fp32 elsewhere.
+// What the cache holds unless told otherwise: q16 where int8 or bf16 activations meet the
+// weights, whose error is far above what it adds; fp32 elsewhere.
 KvType ChooseKvType(const ExecutionPlan& plan, Activations activations);
 
 // The most positions a sequence may have: learned positions, or the context; none with dynamic
