@@ -214,9 +214,10 @@ void RegisterAll() {
                       [=](benchmark::State& state) { SiluMul(state, *table); });
     for (const char* type : {"fp32", "fp16", "bf16", "q16", "q8"})
       for (const int64_t queries : {1, 16})
-        RegisterBenchmark(
-            name(fmt::format("attention/{}/{}", type, queries)).c_str(),
-            [=, type = type](benchmark::State& state) { Attention(state, *table, type, queries); });
+        RegisterBenchmark(name(fmt::format("attention/{}/{}", type, queries)).c_str(),
+                          [=](benchmark::State& state) {
+                            Attention(state, *table, *KvTypeNamed(type), queries);
+                          });
   }
   RegisterBenchmark("greedy_choice", GreedyChoice)->Arg(49152)->Arg(262144);
 }

@@ -154,7 +154,7 @@ std::string Text(const BenchArgs& args, const Bench& bench) {
   using enum Table::Align;
   std::string out = fmt::format(
       "{}\n  {} thread{}, kernels {}, {} activations, {} keys and values\n"
-      "  loaded in {} (opened {}, packed {}); at most {} of memory\n\n",
+      "  loaded in {} (opened {}, weights packed or found packed {}); at most {} of memory\n\n",
       args.path, bench.threads, bench.threads == 1 ? "" : "s", bench.kernels,
       args.engine.activations, bench.kv, HumanSeconds(bench.open_seconds + bench.pack_seconds),
       HumanSeconds(bench.open_seconds), HumanSeconds(bench.pack_seconds),
