@@ -94,7 +94,7 @@ Result<Bench> Work(const BenchArgs& args, const SpeedRequest& asked) {
   bench.kernels = engine->kernels().name;
   bench.kv = Name(engine->kv_type());
   bench.threads = engine->threads();
-  bench.work = WorkOf(model, options.activations == Activations::kInt8);
+  bench.work = WorkOf(model, options.activations);
 
   ProgressLine line;
   SpeedRequest request = asked;
@@ -183,10 +183,11 @@ std::string Text(const BenchArgs& args, const Bench& bench) {
     out += fmt::format("skipped: {}\n", sentence);
   if (bench.peaks) {
     out += fmt::format(
-        "machine, {} thread{}: reads {:.1f} GB/s; int8 {:.2f} Top/s ({}); fp32 {:.2f} Top/s ({})\n",
+        "machine, {} thread{}: reads {:.1f} GB/s; int8 {:.2f} Top/s ({}); bf16 {:.2f}, "
+        "fp32 {:.2f} Top/s ({})\n",
         bench.peaks->threads, bench.peaks->threads == 1 ? "" : "s", bench.peaks->read_bytes / 1e9,
-        bench.peaks->int8_ops / 1e12, bench.peaks->int8_how, bench.peaks->f32_ops / 1e12,
-        bench.peaks->f32_how);
+        bench.peaks->int8_ops / 1e12, bench.peaks->int8_how, bench.peaks->bf16_ops / 1e12,
+        bench.peaks->f32_ops / 1e12, bench.peaks->f32_how);
   }
   return out;
 }
@@ -247,6 +248,7 @@ Json ToJson(const BenchArgs& args, const SpeedRequest& request, const Bench& ben
                       {"read_bytes_per_second", bench.peaks->read_bytes},
                       {"int8_ops_per_second", bench.peaks->int8_ops},
                       {"int8_loop", bench.peaks->int8_how},
+                      {"bf16_ops_per_second", bench.peaks->bf16_ops},
                       {"fp32_ops_per_second", bench.peaks->f32_ops},
                       {"fp32_loop", bench.peaks->f32_how}};
   return out;

@@ -42,8 +42,8 @@ class OfEngine : public LogitsSource {
   int64_t vocab_size() const override { return spec_.embedding.vocab_size; }
   std::string Name() const override {
     return fmt::format("engine, {} activations, {} keys and values, {}",
-                       lockstep::Name(options_.activations),
-                       lockstep::Name(engine_->kv_type()), engine_->kernels().name);
+                       lockstep::Name(options_.activations), lockstep::Name(engine_->kv_type()),
+                       engine_->kernels().name);
   }
   bool one_call() const override { return DependsOnCallLength(spec_); }
   std::optional<int64_t> limit() const override { return PositionLimit(spec_); }

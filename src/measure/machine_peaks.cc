@@ -60,12 +60,21 @@ LS_PEAK_LOOP(Fma256, "avx2,fma", __m256, _mm256_setzero_ps(), _mm256_fmadd_ps(x,
 LS_PEAK_LOOP(MulAdd128, "sse2", __m128, _mm_setzero_ps(), _mm_add_ps(_mm_mul_ps(x, y), s))
 LS_PEAK_LOOP(Madd128, "sse2", __m128i, _mm_setzero_si128(), _mm_add_epi32(s, _mm_madd_epi16(x, y)))
 
+// Pairs of bf16 products into fp32: the registers hold zeros whatever their type.
+LS_PEAK_LOOP(Bf16512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps(),
+             _mm512_dpbf16_ps(s, (__m512bh)x, (__m512bh)y))
+
 PeakLoop Int8Loop() {
   if (__builtin_cpu_supports("avx512vnni"))
     return {kChains * 128.0, Vnni512, "AVX-512 VNNI, 64 products in one instruction"};
   if (__builtin_cpu_supports("avx2"))
     return {kChains * 64.0, Maddubs256, "AVX2, 32 products in three instructions"};
   return {kChains * 16.0, Madd128, "SSE2, 8 products of 16 bits in two instructions"};
+}
+
+PeakLoop Bf16Loop(const PeakLoop& f32) {
+  if (__builtin_cpu_supports("avx512bf16")) return {kChains * 64.0, Bf16512, "AVX-512 BF16"};
+  return f32;
 }
 
 PeakLoop F32Loop() {
@@ -103,6 +112,7 @@ void PlainInt(int64_t rounds) {
 }
 
 PeakLoop Int8Loop() { return {kChains * 16.0, PlainInt, "8 products of 16 bits, 128-bit vectors"}; }
+PeakLoop Bf16Loop(const PeakLoop& f32) { return f32; }
 PeakLoop F32Loop() { return {kChains * 8.0, PlainF32, "4 products, 128-bit vectors"}; }
 
 #endif
@@ -194,6 +204,8 @@ MachinePeaks MeasureMachinePeaks(int threads) {
   peaks.f32_how = f32.how;
   peaks.int8_ops = PeakOf(int8, threads);
   peaks.f32_ops = PeakOf(f32, threads);
+  const PeakLoop bf16 = Bf16Loop(f32);
+  peaks.bf16_ops = bf16.run == f32.run ? peaks.f32_ops : PeakOf(bf16, threads);
   peaks.read_bytes = ReadBandwidth(threads);
   return peaks;
 }

@@ -28,18 +28,20 @@ bool IsMatrix(Role role) {
   }
 }
 
-void Add(MatrixWork& work, const WeightView& view, double share, bool int8_activations) {
+void Add(MatrixWork& work, const WeightView& view, double share, Activations activations) {
   const PackedMatrix packed{.kind = ChoosePackedKind(view), .rows = view.rows, .cols = view.cols};
-  const bool codes = HoldsCodes(packed.kind);
   const double macs = share * static_cast<double>(view.elements());
-  (codes && int8_activations ? work.int8_macs : work.f32_macs) += macs;
+  const InputForm form = FormFor(activations, packed.kind);
+  (form == InputForm::kInt8   ? work.int8_macs
+   : form == InputForm::kBF16 ? work.bf16_macs
+                              : work.f32_macs) += macs;
   work.bytes += share * static_cast<double>(TileBytes(packed.kind, packed.Blocks())) *
                 static_cast<double>(packed.Tiles());
 }
 
 MatrixWork Sum(const MatrixWork& a, double n, const MatrixWork& b, double m) {
-  return {a.int8_macs * n + b.int8_macs * m, a.f32_macs * n + b.f32_macs * m,
-          a.bytes * n + b.bytes * m};
+  return {a.int8_macs * n + b.int8_macs * m, a.bf16_macs * n + b.bf16_macs * m,
+          a.f32_macs * n + b.f32_macs * m, a.bytes * n + b.bytes * m};
 }
 
 }  // namespace
@@ -48,12 +50,12 @@ MatrixWork ModelWork::Of(int64_t tokens, int64_t logits) const {
   return Sum(layers, static_cast<double>(tokens), head, static_cast<double>(logits));
 }
 
-ModelWork WorkOf(const Model& model, bool int8_activations) {
+ModelWork WorkOf(const Model& model, Activations activations) {
   ModelWork work;
   for (const auto& [id, view] : model.weights.all()) {
     if (id.part != Part::kWeight || !IsMatrix(id.role)) continue;
     if (id.role == Role::kLmHead) {
-      Add(work.head, view, 1, int8_activations);
+      Add(work.head, view, 1, activations);
       continue;
     }
     double share = 1;
@@ -62,10 +64,10 @@ ModelWork WorkOf(const Model& model, bool int8_activations) {
       share = static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(moe.num_experts);
       work.experts = true;
     }
-    Add(work.layers, view, share, int8_activations);
+    Add(work.layers, view, share, activations);
   }
   if (model.spec.lm_head.tied)
-    Add(work.head, model.weights.Get(Role::kEmbedTokens), 1, int8_activations);
+    Add(work.head, model.weights.Get(Role::kEmbedTokens), 1, activations);
   return work;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/engine.h"
 #include "measure/machine_peaks.h"
 #include "model/model.h"
 
@@ -12,13 +13,15 @@ namespace lockstep {
 
 struct MatrixWork {
   double int8_macs = 0;  // of matrices that are stored as codes, where activations are int8
+  double bf16_macs = 0;  // of bf16 matrices, where activations are bf16
   double f32_macs = 0;
   double bytes = 0;  // as the engine packs them
 
   // Operations (a multiplication and its addition are two) and the least seconds that they take.
-  double ops() const { return 2 * (int8_macs + f32_macs); }
+  double ops() const { return 2 * (int8_macs + bf16_macs + f32_macs); }
   double SecondsAtPeak(const MachinePeaks& peaks) const {
-    return 2 * int8_macs / peaks.int8_ops + 2 * f32_macs / peaks.f32_ops;
+    return 2 * int8_macs / peaks.int8_ops + 2 * bf16_macs / peaks.bf16_ops +
+           2 * f32_macs / peaks.f32_ops;
   }
 };
 
@@ -32,6 +35,6 @@ struct ModelWork {
   MatrixWork Of(int64_t tokens, int64_t logits) const;
 };
 
-ModelWork WorkOf(const Model& model, bool int8_activations);
+ModelWork WorkOf(const Model& model, Activations activations);
 
 }  // namespace lockstep

@@ -24,16 +24,18 @@ TEST(ModelWork, OfADenseModelIsItsMatrices) {
                 kv = attention.num_key_value_heads * attention.head_dim;
   const int64_t mlp = 3 * std::get<MlpSpec>(model.spec.layers[0].mlp).intermediate_size;
   const auto layers = static_cast<int64_t>(model.spec.layers.size());
-  const ModelWork work = WorkOf(model, true);
-  EXPECT_EQ(work.layers.int8_macs, 0);  // its weights are floats
+  const ModelWork work = WorkOf(model, Activations::kF32);
+  EXPECT_EQ(work.layers.int8_macs, 0);
   EXPECT_EQ(work.layers.f32_macs, static_cast<double>(layers * hidden * (2 * q + 2 * kv + mlp)));
   EXPECT_EQ(work.head.f32_macs, static_cast<double>(hidden * model.spec.embedding.vocab_size));
   EXPECT_FALSE(work.experts);
+  // The same products, of another kind: its weights are bf16.
+  EXPECT_EQ(WorkOf(model, Activations::kInt8).layers.bf16_macs, work.layers.f32_macs);
 }
 
 TEST(ModelWork, OfExpertsCountsTheChosen) {
   const Model model = Golden("mixtral");
-  const ModelWork work = WorkOf(model, true);
+  const ModelWork work = WorkOf(model, Activations::kF32);
   EXPECT_TRUE(work.experts);
   double expected = 0;
   for (const WeightSlot& slot : RequiredWeights(model.spec)) {
@@ -49,9 +51,9 @@ TEST(ModelWork, OfExpertsCountsTheChosen) {
 }
 
 TEST(MatrixWork, ItsShortestTimeAddsWhatEachPeakAllows) {
-  const MatrixWork work{.int8_macs = 100, .f32_macs = 10};
-  EXPECT_DOUBLE_EQ(work.SecondsAtPeak({.int8_ops = 100, .f32_ops = 10}), 4);
-  EXPECT_DOUBLE_EQ(work.ops(), 220);
+  const MatrixWork work{.int8_macs = 100, .bf16_macs = 30, .f32_macs = 10};
+  EXPECT_DOUBLE_EQ(work.SecondsAtPeak({.int8_ops = 100, .f32_ops = 10, .bf16_ops = 20}), 7);
+  EXPECT_DOUBLE_EQ(work.ops(), 280);
 }
 
 }  // namespace

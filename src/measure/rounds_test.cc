@@ -22,6 +22,7 @@ TEST(MachinePeaks, AreMeasured) {
   EXPECT_GT(peaks.read_bytes, 1e6);
   EXPECT_GT(peaks.int8_ops, 1e6);
   EXPECT_GT(peaks.f32_ops, 1e6);
+  EXPECT_GT(peaks.bf16_ops, 1e6);
   EXPECT_FALSE(peaks.int8_how.empty());
 }
 
