@@ -84,7 +84,7 @@ void WalkBuffers::Reserve(int64_t rows, int64_t head_rows) {
   mixer_out.Reserve(rows * s.mixer_out);
   mlp_out.Reserve(expert_rows * s.mlp_out);
   for (RotaryTable& table : rotary) table.Reserve(rows);
-  for (Worker& w : workers) w.pair.Reserve(rows * 2 * kBlockColumns);
+  for (Worker& w : workers) w.pair.Reserve(rows * 4 * kBlockColumns);
   if (!s.moe) return;
   gathered.Reserve(expert_rows, s.input_blocks);
   shared_out.Reserve(rows * s.mlp_out);

@@ -24,7 +24,11 @@ float Apply(Activation activation, float x) {
   return x;
 }
 
-constexpr int64_t kUnitTiles = kBlockColumns / kTileRows;
+constexpr int64_t kBlockTiles = kBlockColumns / kTileRows;
+// Blocks of an MLP's middle that a worker makes at a time: two quantize for the price of one, where
+// enough units remain to share.
+constexpr int64_t kUnitBlocks = 2;
+int64_t UnitBlocks(int64_t blocks, int workers) { return blocks >= 8 * workers ? kUnitBlocks : 1; }
 
 }  // namespace
 
@@ -50,12 +54,13 @@ void Walker::Activate(const MlpSpec& mlp, const float* up, int64_t n, float* gat
 }
 
 void Walker::MlpUnit(const MlpPlan& mlp, const ProjectionInput& input, int64_t input_row,
-                     int64_t rows, int64_t unit, int64_t middle_row, int64_t middle_blocks) {
+                     int64_t rows, int64_t block, int64_t count, int64_t middle_row) {
   const PackedMatrix& first = mlp.in.group.matrices[0];
-  const int64_t tile = unit * kUnitTiles, tiles = std::min(kUnitTiles, first.Tiles() - tile);
-  const int64_t blocks = first.Blocks();
-  float* gate = mine_.pair.data();  // [row][32]
-  float* up = gate + rows * kBlockColumns;
+  const int64_t tile = block * kBlockTiles;
+  const int64_t tiles = std::min(count * kBlockTiles, first.Tiles() - tile);
+  const int64_t width = count * kBlockColumns;
+  float* gate = mine_.pair.data();  // [row][width]
+  float* up = gate + rows * width;
   if (mlp.spec.gated) {
     // A gate tile and its up tile meet in the same worker, which joins them while they are warm.
     const PackedMatrix& second = mlp.in.group.matrices[1];
@@ -63,41 +68,45 @@ void Walker::MlpUnit(const MlpPlan& mlp, const ProjectionInput& input, int64_t i
       float* y_gate = gate + i * kTileRows;
       float* y_up = up + i * kTileRows;
       const bool pair = first.kind == second.kind;
-      Tiles(first.kind, first.Tile(tile + i), pair ? second.Tile(tile + i) : nullptr, blocks, input,
-            input_row, rows, y_gate, y_up, kBlockColumns);
+      Tiles(first.kind, first.Tile(tile + i), pair ? second.Tile(tile + i) : nullptr,
+            first.Blocks(), input, input_row, rows, y_gate, y_up, width);
       if (!pair)
-        Tiles(second.kind, second.Tile(tile + i), nullptr, blocks, input, input_row, rows, y_up,
-              nullptr, kBlockColumns);
-      AddBias(mlp.in.biases[0], tile + i, rows, y_gate, kBlockColumns);
-      AddBias(mlp.in.biases[1], tile + i, rows, y_up, kBlockColumns);
+        Tiles(second.kind, second.Tile(tile + i), nullptr, first.Blocks(), input, input_row, rows,
+              y_up, nullptr, width);
+      AddBias(mlp.in.biases[0], tile + i, rows, y_gate, width);
+      AddBias(mlp.in.biases[1], tile + i, rows, y_up, width);
     }
   } else {
-    Tiles(first.kind, first.Tile(tile), tiles > 1 ? first.Tile(tile + 1) : nullptr, blocks, input,
-          input_row, rows, gate, gate + kTileRows, kBlockColumns);
+    for (int64_t i = 0; i < tiles; i += 2) {
+      float* y = gate + i * kTileRows;
+      Tiles(first.kind, first.Tile(tile + i), i + 1 < tiles ? first.Tile(tile + i + 1) : nullptr,
+            first.Blocks(), input, input_row, rows, y, y + kTileRows, width);
+    }
     for (int64_t i = 0; i < tiles; ++i)
-      AddBias(mlp.in.biases[0], tile + i, rows, gate + i * kTileRows, kBlockColumns);
+      AddBias(mlp.in.biases[0], tile + i, rows, gate + i * kTileRows, width);
   }
   const Form form = FormOf(mlp.down);
-  const int64_t columns =
-      std::min(kBlockColumns + int64_t{0}, mlp.spec.intermediate_size - unit * kBlockColumns);
+  const int64_t blocks = BlocksOf(mlp.spec.intermediate_size);
+  const int64_t columns = std::min(width, mlp.spec.intermediate_size - block * kBlockColumns);
   for (int64_t row = 0; row < rows; ++row) {
-    float* x = gate + row * kBlockColumns;
-    Activate(mlp.spec, up + row * kBlockColumns, columns, x);
-    std::fill(x + columns, x + kBlockColumns, 0.0f);
-    const int64_t block = (middle_row + row) * middle_blocks + unit;
-    if (form.floats) std::copy_n(x, kBlockColumns, b_.middle.f32.data() + block * kBlockColumns);
-    if (form.bf16)
-      kernels_.round_to_bf16(x, kBlockColumns, b_.middle.bf16.data() + block * kBlockColumns);
+    float* x = gate + row * width;
+    Activate(mlp.spec, up + row * width, columns, x);
+    std::fill(x + columns, x + width, 0.0f);
+    const int64_t at = (middle_row + row) * blocks + block;
+    if (form.floats) std::copy_n(x, width, b_.middle.f32.data() + at * kBlockColumns);
+    if (form.bf16) kernels_.round_to_bf16(x, width, b_.middle.bf16.data() + at * kBlockColumns);
     if (form.codes)
-      kernels_.quantize(x, kBlockColumns, b_.middle.codes.data() + block * kBlockColumns,
-                        b_.middle.facts.data() + block);
+      kernels_.quantize(x, width, b_.middle.codes.data() + at * kBlockColumns,
+                        b_.middle.facts.data() + at);
   }
 }
 
 void Walker::Mlp(const MlpPlan& mlp, float* out) {
-  const int64_t units = BlocksOf(mlp.spec.intermediate_size);
-  const auto [begin, end] = Mine(units);
-  for (int64_t unit = begin; unit < end; ++unit) MlpUnit(mlp, Input(), 0, rows_, unit, 0, units);
+  const int64_t blocks = BlocksOf(mlp.spec.intermediate_size);
+  const int64_t unit = UnitBlocks(blocks, pool_.num_threads());
+  const auto [begin, end] = Mine(blocks, unit);
+  for (int64_t block = begin; block < end; block += unit)
+    MlpUnit(mlp, Input(), 0, rows_, block, std::min(unit, blocks - block), 0);
   Barrier();
   Project(mlp.down, b_.middle, rows_, out);
 }
@@ -164,12 +173,14 @@ void Walker::FeedForward(const MoeSpec& moe) {
   }
   // Every expert reads the only row that there is, or its own of the gathered ones.
   const ProjectionInput& input = alone_ ? mine_.input : b_.gathered;
-  const int64_t units = BlocksOf(moe.expert.intermediate_size);
+  const int64_t blocks_in_middle = BlocksOf(moe.expert.intermediate_size);
+  const int64_t unit = UnitBlocks(blocks_in_middle, pool_.num_threads());
+  const int64_t units = (blocks_in_middle + unit - 1) / unit;
   for (int64_t i = worker_; i < active * units; i += pool_.num_threads()) {
     const auto a = static_cast<size_t>(i / units);
-    const int64_t first = e.first[a], rows = e.first[a + 1] - first;
+    const int64_t first = e.first[a], rows = e.first[a + 1] - first, block = i % units * unit;
     MlpUnit(layer_->experts[static_cast<size_t>(e.active[a])], input, alone_ ? 0 : first, rows,
-            i % units, first, units);
+            block, std::min(unit, blocks_in_middle - block), first);
   }
   Barrier();
   if (active > 0) {

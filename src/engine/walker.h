@@ -114,9 +114,10 @@ class Walker {
   void FeedForward(const MoeSpec& moe);
   void JoinFeedForward(const MlpSpec& mlp);
   void JoinFeedForward(const MoeSpec& moe);
-  // Unit u of a gated or plain MLP: 32 columns of its middle, from first_row on.
+  // Blocks [block, block + count) of the MLP's middle, for `rows` rows of `input` from input_row
+  // on, to b_.middle from middle_row on.
   void MlpUnit(const MlpPlan& mlp, const ProjectionInput& input, int64_t input_row, int64_t rows,
-               int64_t unit, int64_t middle_row, int64_t middle_blocks);
+               int64_t block, int64_t count, int64_t middle_row);
   void Mlp(const MlpPlan& mlp, float* out);
   void Activate(const MlpSpec& mlp, const float* up, int64_t n, float* gate) const;
   void Route(const MoeSpec& moe);
