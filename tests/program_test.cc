@@ -124,6 +124,11 @@ TEST_F(Program, AWrongCommandLineExitsWith2AndSaysWhatToDo) {
   ExpectFailure("run $M/qwen2 --ids 1 --logit-bias 99999=1", 2, "--logit-bias 99999=1");
   ExpectFailure("run $M/qwen2 --ids 1 --top-k 7x", 2, "expected a whole number");
   ExpectFailure("run $M/qwen2 --ids 1,99999", 2, "vocabulary has ids 0 to");
+  ExpectFailure("run $M/qwen2 --ids 1 --reference --kv fp32", 2,
+                "--kv is the engine's and means nothing to --reference");
+  ExpectFailure("run $M/qwen2 --ids 1 --reference --activations int8", 2, "--activations");
+  ExpectFailure("chat $M/qwen2 --reference --lookup", 2, "--lookup");
+  ExpectFailure("run $M/qwen2 --ids 1 --kv fp8", 2, "expected fp32, fp16, bf16, q16 or q8");
   ExpectFailure("verify $M/qwen2", 2, "CANDIDATE");
   ExpectFailure("trace $M/qwen2 --ids 1 --out $T/x.txt", 2, ".safetensors");
   ExpectFailure("trace $M/qwen2 --ids 1 --taps qrope --out $T/x.safetensors", 2,
@@ -199,11 +204,10 @@ TEST_F(Program, RunAndTraceChooseTheSameTokens) {
 TEST_F(Program, TheEngineChoosesTheTokensOfTheReference) {
   for (const char* model : {"llama", "gpt2", "qwen3-moe", "lfm2", "deepseek-v3"}) {
     const std::string arguments = fmt::format("run $M/{} --ids 1,5,9 --greedy -n 6 -q", model);
-    const Outcome reference = Run(arguments), engine = Run(arguments + " --engine");
+    const Outcome reference = Run(arguments + " --reference"), engine = Run(arguments);
     EXPECT_EQ(engine.code, 0) << engine.err;
     EXPECT_EQ(engine.out, reference.out) << model;
   }
-  EXPECT_EQ(Run("run $M/llama --ids 1 --activations fp32").code, 2);  // without --engine
 }
 
 TEST_F(Program, DraftsFromEarlierTextChangeNoToken) {
@@ -211,7 +215,7 @@ TEST_F(Program, DraftsFromEarlierTextChangeNoToken) {
   for (const char* model : {"llama", "gemma3", "qwen3-moe", "lfm2", "deepseek-v3"})
     for (const char* how : {"--greedy", "--temperature 0.3 --seed 5"}) {
       const std::string arguments =
-          fmt::format("run $M/{} --engine --ids 1,5,9,1,5,9,1 {} -n 50 -q --json", model, how);
+          fmt::format("run $M/{} --ids 1,5,9,1,5,9,1 {} -n 50 -q --json", model, how);
       const auto plain = ParseJson(Run(arguments).out, "run");
       const auto drafted = ParseJson(Run(arguments + " --lookup").out, "run --lookup");
       ASSERT_TRUE(plain && drafted) << model;
@@ -220,8 +224,7 @@ TEST_F(Program, DraftsFromEarlierTextChangeNoToken) {
       accepted += (*drafted)["accepted_tokens"].get<int64_t>();
     }
   EXPECT_GT(accepted, 0);  // how many depends on what calls take here
-  EXPECT_EQ(Run("run $M/llama --ids 1 --lookup").code, 2);  // without --engine
-  ExpectFailure("run $M/llama-rope-dynamic --engine --ids 1 --lookup", 2, "RoPE scaling");
+  ExpectFailure("run $M/llama-rope-dynamic --ids 1 --lookup", 2, "RoPE scaling");
 }
 
 TEST_F(Program, TheSameSeedGivesTheSameText) {
@@ -305,7 +308,8 @@ TEST_F(Program, SpecialTokensOfAnUntrustedPromptAreText) {
 TEST_F(Program, ChatGivesALineOfJsonForEachMessage) {
   CopyWithText("chatty", "m.content");
   std::ofstream(folder_ / "messages") << "hi\n\nhi hi\n";
-  const Outcome outcome = Run("chat $T/chatty --json --greedy -n 2 < $T/messages");
+  const std::string arguments = "chat $T/chatty --json --greedy -n 2 < $T/messages";
+  const Outcome outcome = Run(arguments);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   int count = 0;
@@ -314,8 +318,24 @@ TEST_F(Program, ChatGivesALineOfJsonForEachMessage) {
     ASSERT_TRUE(json) << line;
     EXPECT_TRUE((*json)["text"].is_string()) << line;
     EXPECT_LE((*json)["ids"].size(), 2u) << line;
+    // The second message keeps what the first left.
+    EXPECT_EQ((*json)["cached_tokens"].get<int>() > 0, count > 0) << line;
   }
   EXPECT_EQ(count, 2) << outcome.out;
+}
+
+TEST_F(Program, ChatAnswersAlikeByEngineByReferenceAndWithDrafts) {
+  CopyWithText("chatty", "m.content");
+  std::ofstream(folder_ / "messages") << "hi\nhi hi hi\nuser\n";
+  const auto text = [&](const std::string& flags) {
+    const Outcome outcome = Run("chat $T/chatty --greedy -n 20 " + flags + " < $T/messages");
+    EXPECT_EQ(outcome.code, 0) << flags << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_EQ(text("--activations fp32 --kv fp32"), text("--reference"));
+  const std::string answers = text("");
+  EXPECT_GT(answers.size(), 3u);
+  for (const char* flags : {"--threads 1", "--lookup"}) EXPECT_EQ(text(flags), answers) << flags;
 }
 
 TEST_F(Program, BenchPrintsOneObjectAndSkipsWhatDoesNotFit) {

@@ -1,5 +1,6 @@
 // lockstep chat: a conversation in the terminal, or from a pipe, one message a line.
 #include "cli/answer.h"
+#include "cli/decoder_flags.h"
 #include "cli/generation_options.h"
 #include "cli/line_reader.h"
 #include "cli/options.h"
@@ -7,7 +8,6 @@
 #include "cli/verb.h"
 #include "formats/describe.h"
 #include "model/text_model.h"
-#include "subjects/reference_decoder.h"
 #include "subjects/text_side.h"
 
 namespace lockstep {
@@ -23,17 +23,18 @@ constexpr std::string_view kHelp =
 struct ChatArgs {
   std::string path, system;
   GenerationOptions generation;
-  int64_t threads = 0;
+  DecoderFlags decoder;
   bool quiet = false, untrusted = false, json = false;
 };
 
 class Conversation {
  public:
-  Conversation(const TextModel& text, const GenerationConfig& config, ReferenceDecoder& decoder,
+  Conversation(const TextModel& text, const GenerationConfig& config, const OpenedDecoder& opened,
                const ChatArgs& args, bool tell_speed)
       : text_(text),
         config_(config),
-        decoder_(decoder),
+        opened_(opened),
+        decoder_(*opened.decoder),
         trust_(args.untrusted ? Trust::kUntrusted : Trust::kTrusted),
         json_(args.json),
         tell_speed_(tell_speed) {}
@@ -70,7 +71,7 @@ class Conversation {
       PrintJsonLine(ToJson(answer));
     else
       Print("\n");
-    if (tell_speed_) PrintError("(" + answer.SpeedLine() + ")\n");
+    if (tell_speed_) PrintError("(" + answer.SpeedLine() + opened_.LookupWords() + ")\n");
     // A stopped answer stays in the history as far as it went: the user saw it.
     messages_.push_back({{"role", "assistant"}, {"content", answer.text}});
     return {};
@@ -78,7 +79,8 @@ class Conversation {
 
   const TextModel& text_;
   const GenerationConfig& config_;
-  ReferenceDecoder& decoder_;
+  const OpenedDecoder& opened_;
+  RewindableDecoder& decoder_;
   const Trust trust_;
   const bool json_, tell_speed_;
   std::string system_;
@@ -108,6 +110,7 @@ bool Command(const std::string& line, Conversation& conversation) {
 
 Result<int> Work(const ChatArgs& args) {
   LS_TRY(const Model model, LoadModel(args.path));
+  LS_RETURN_IF_ERROR(args.decoder.Check(model));
   LS_TRY(const ParsedGenerationConfig parsed, args.generation.InForce(model));
   LS_TRY(const TextModel text, LoadTextModel(model.checkpoint));
   if (!text.tokenizer)
@@ -119,24 +122,25 @@ Result<int> Work(const ChatArgs& args) {
         "a text",
         args.path);
   CatchInterrupts();
-  ThreadPool pool(ThreadCount(args.threads));
   ProgressLine line(std::chrono::milliseconds(0));
   auto started = std::chrono::steady_clock::now();
-  ReferenceDecoder decoder(model, pool, [&](int64_t done, int64_t total) {
+  const auto on_progress = [&](int64_t done, int64_t total) {
     if (done == 0) started = std::chrono::steady_clock::now();
     if (total == 1)
       line.Clear();
     else if (std::chrono::steady_clock::now() - started > std::chrono::seconds(2))
       line.Show("reading the conversation", done, total);
     return !WasInterrupted();
-  });
+  };
+  LS_TRY(const OpenedDecoder opened, args.decoder.Open(model, on_progress));
   const bool interactive = StdinIsTerminal();
   if (!args.quiet) {
     PrintNotes(parsed.warnings);
     PrintNotes(model.notes);
     PrintNotes(text.notes);
+    if (!opened.note.empty()) PrintNotes({opened.note});
   }
-  Conversation conversation(text, parsed.config, decoder, args, !args.quiet && interactive);
+  Conversation conversation(text, parsed.config, opened, args, !args.quiet && interactive);
   conversation.Begin(args.system);
   if (interactive)
     PrintError(fmt::format("{}: /help lists commands, /exit or Ctrl-D ends\n", args.path));
@@ -188,9 +192,7 @@ void AddChatVerb(CLI::App& app, Action& action) {
       ->type_name("");
   verb->add_option("--system", args->system, "The system message")->type_name("TEXT");
   args->generation.AddTo(*verb);
-  verb->add_option("--threads", args->threads, "Threads to compute with (0: all cores)")
-      ->check(WholeNumber(0, 1024))
-      ->type_name("N");
+  args->decoder.AddTo(*verb);
   verb->add_flag("--untrusted", args->untrusted,
                  "Special tokens written in messages are plain text (default, as in transformers: "
                  "they are tokens)");

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -15,6 +16,11 @@ struct EngineFlags {
 
   void AddTo(CLI::App& verb);
   EngineOptions Options() const;
+  // The first flag on the command line that only the engine has a use for, or "".
+  std::string FirstGiven() const;
+
+ private:
+  std::vector<const CLI::Option*> only_engine_;
 };
 
 }  // namespace lockstep

@@ -1,14 +1,12 @@
 // lockstep run: continues a text, or answers one message.
 #include "base/mapped_file.h"
 #include "cli/answer.h"
+#include "cli/decoder_flags.h"
 #include "cli/generation_options.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "model/text_model.h"
-#include "spec/rope_facts.h"
-#include "subjects/engine_decoder.h"
-#include "subjects/reference_decoder.h"
 #include "subjects/text_side.h"
 
 namespace lockstep {
@@ -17,10 +15,9 @@ namespace {
 struct RunArgs {
   std::string path, prompt, file, ids, system;
   GenerationOptions generation;
+  DecoderFlags decoder;
   bool has_prompt = false, has_ids = false, chat = false, untrusted = false, raw = false,
-       quiet = false, json = false, print_config = false, engine = false, lookup = false;
-  std::string activations = "int8";
-  int64_t threads = 0;
+       quiet = false, json = false, print_config = false;
 };
 
 // One newline at the end of a file or a pipe belongs to the editor or to echo, not to the prompt.
@@ -78,11 +75,7 @@ Json ToJson(const RunArgs& args, const std::vector<int32_t>& prompt, const Answe
 // The exit code.
 Result<int> Work(const RunArgs& args) {
   LS_TRY(const Model model, LoadModel(args.path));
-  if (args.lookup && DependsOnCallLength(model.spec))
-    return UsageError(
-        "{}: --lookup would change the answer: with this model's RoPE scaling a token's numbers "
-        "depend on the tokens that are computed with it; leave it out",
-        args.path);
+  LS_RETURN_IF_ERROR(args.decoder.Check(model));
   LS_TRY(const ParsedGenerationConfig parsed, args.generation.InForce(model));
   if (args.print_config) {
     PrintJson(parsed.config.ToJson());
@@ -100,45 +93,25 @@ Result<int> Work(const RunArgs& args) {
   }
 
   CatchInterrupts();
-  ThreadPool pool(args.engine ? 1 : ThreadCount(args.threads));
   ProgressLine line(std::chrono::seconds(2));
   const auto on_progress = [&](int64_t done, int64_t total) {
     if (total > 1) line.Show("reading the prompt", done, total);
     if (done == 0 && total == 1) line.Clear();
     return !WasInterrupted();
   };
-  std::unique_ptr<EngineDecoder> engine;
-  std::unique_ptr<RewindableDecoder> decoder;
-  const LookupDecoder* lookup = nullptr;
-  if (args.engine) {
-    EngineOptions options{.threads = ThreadCount(args.threads)};
-    options.activations = *ActivationsNamed(args.activations);
-    LS_TRY(engine, EngineDecoder::Create(model, options, on_progress));
-    if (!args.quiet && !engine->note().empty()) PrintNotes({engine->note()});
-    if (args.lookup) {
-      auto drafting = std::make_unique<LookupDecoder>(*engine);
-      lookup = drafting.get();
-      decoder = std::move(drafting);
-    } else {
-      decoder = std::move(engine);
-    }
-  } else {
-    decoder = std::make_unique<ReferenceDecoder>(model, pool, on_progress);
-  }
+  LS_TRY(const OpenedDecoder opened, args.decoder.Open(model, on_progress));
+  if (!args.quiet && !opened.note.empty()) PrintNotes({opened.note});
   AnswerRequest request{.ids = ids, .config = &parsed.config};
   if (text.tokenizer) request.tokenizer = &*text.tokenizer;
   request.print = !args.json;
-  LS_TRY(const Answer answer, MakeAnswer(*decoder, request));
+  LS_TRY(const Answer answer, MakeAnswer(*opened.decoder, request));
   line.Clear();
   if (args.json)
-    PrintJson(ToJson(args, ids, answer, lookup));
+    PrintJson(ToJson(args, ids, answer, opened.lookup));
   else
     Print("\n");
   if (!args.quiet) {
-    std::string speed = answer.SpeedLine();
-    if (lookup != nullptr)
-      speed += fmt::format("; {} of {} drafted tokens accepted", lookup->counts().accepted,
-                           lookup->counts().proposed);
+    std::string speed = answer.SpeedLine() + opened.LookupWords();
     if (parsed.config.do_sample) speed += fmt::format("; seed {}", answer.seed);
     PrintError(speed + "\n");
   }
@@ -178,24 +151,10 @@ void AddRunVerb(CLI::App& app, Action& action) {
       "--untrusted", args->untrusted,
       "Special tokens written in the prompt are plain text (default, as in transformers: "
       "they are tokens)");
-  auto* engine = verb->add_flag(
-      "--engine", args->engine,
-      "Compute with the fast engine instead of the reference (new: not yet the default)");
-  verb->add_option("--activations", args->activations,
-                   "With --engine: int8 in front of quantized matrices, or fp32")
-      ->check(CLI::IsMember({"int8", "bf16", "fp32"}))
-      ->needs(engine)
-      ->type_name("int8|bf16|fp32");
-  verb->add_flag("--lookup", args->lookup,
-                 "With --engine: draft what followed the last words earlier in the text. The\n"
-                 "answer is the same, and sooner where it repeats its prompt or itself")
-      ->needs(engine);
+  args->decoder.AddTo(*verb);
   args->generation.AddTo(*verb);
   verb->add_flag("--print-generation-config", args->print_config,
                  "Print every value in force, and run nothing");
-  verb->add_option("--threads", args->threads, "Threads to compute with (0: all cores)")
-      ->check(WholeNumber(0, 1024))
-      ->type_name("N");
   verb->add_flag("-q,--quiet", args->quiet, "No line on speed, no notes");
   verb->add_flag("--json", args->json, "Ids, text and numbers as JSON, at the end");
   verb->footer(

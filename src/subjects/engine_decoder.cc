@@ -33,7 +33,10 @@ Result<std::span<const float>> EngineDecoder::Append(std::span<const int32_t> id
     held_.resize(static_cast<size_t>(engine_->Truncate(sequence_, before)));
     return tl::unexpected(std::move(error));
   };
-  const size_t step = DependsOnCallLength(spec_) ? std::max<size_t>(ids.size(), 1) : kChunk;
+  // What does not fit is refused whole, before any of it is read.
+  const bool fits = capacity() == 0 || before + static_cast<int64_t>(ids.size()) <= capacity();
+  const size_t step =
+      DependsOnCallLength(spec_) || !fits ? std::max<size_t>(ids.size(), 1) : kChunk;
   size_t begin = 0;
   for (;;) {
     if (on_progress_ &&

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "formats/safetensors.h"
+#include "subjects/engine_decoder.h"
 #include "subjects/open_subject.h"
 #include "subjects/reference_decoder.h"
 #include "subjects/reference_subject.h"
@@ -195,6 +196,94 @@ TEST(ReferenceDecoder, AFailedCallLeavesTheSequenceAsItWas) {
   EXPECT_EQ(decoder.position(), 3);
   EXPECT_FALSE(decoder.Append({}));
   EXPECT_EQ(decoder.position(), 3);
+}
+
+// `n` ids that do not repeat soon, other ones for every seed.
+std::vector<int32_t> SomeIds(size_t n, int32_t seed) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < n; ++i)
+    ids.push_back(static_cast<int32_t>((i * 37 + static_cast<size_t>(seed) * 11 + 3) % 90 + 1));
+  return ids;
+}
+
+// What a conversation does: each turn repeats the last and its answer and goes on; then one that
+// goes back to near the beginning, where the windows of gemma3 are long past.
+TEST(EngineDecoder, AConversationGivesTheIdsOfFreshRuns) {
+  for (const char* name : {"qwen2", "gemma3", "lfm2", "llama-rope-dynamic"}) {
+    const auto model = LoadModel(Golden(name));
+    ASSERT_TRUE(model) << model.error().message;
+    const bool dynamic = DependsOnCallLength(model->spec);
+    for (const bool drafts : {false, true}) {
+      if (drafts && dynamic) continue;
+      const auto open = [&] {
+        auto decoder = EngineDecoder::Create(*model, {.threads = 2});
+        EXPECT_TRUE(decoder) << decoder.error().message;
+        return *std::move(decoder);
+      };
+      const auto answer = [&](RewindableDecoder& decoder, const std::vector<int32_t>& ids) {
+        const size_t kept = decoder.KeepCommonPrefix(ids);
+        EXPECT_EQ(decoder.position(), static_cast<int64_t>(kept));
+        GenerationConfig config;
+        config.max_new_tokens = 12;
+        const auto result =
+            Generate(decoder, std::span(ids).subspan(kept), config, {}, std::span(ids).first(kept));
+        EXPECT_TRUE(result) << result.error().message;
+        return std::pair(kept, result ? result->ids : std::vector<int32_t>{});
+      };
+      const auto engine = open();
+      LookupDecoder drafting(*engine);
+      RewindableDecoder& decoder = drafts ? static_cast<RewindableDecoder&>(drafting) : *engine;
+      std::vector<int32_t> conversation = SomeIds(60, 1);
+      size_t kept = 0;
+      for (int turn = 0; turn < 3; ++turn) {
+        const auto [held, ids] = answer(decoder, conversation);
+        EXPECT_EQ(ids, answer(*open(), conversation).second) << name << " turn " << turn;
+        if (turn > 0 && !dynamic) {
+          EXPECT_GT(held, kept) << name;
+        }
+        kept = held;
+        conversation.insert(conversation.end(), ids.begin(), ids.end());
+        const auto question = SomeIds(7, turn);
+        conversation.insert(conversation.end(), question.begin(), question.end());
+      }
+      conversation.resize(20);
+      conversation.push_back(5);
+      EXPECT_EQ(answer(decoder, conversation).second, answer(*open(), conversation).second) << name;
+    }
+  }
+}
+
+TEST(EngineDecoder, WhatDoesNotFitIsRefusedBeforeAnyOfItIsRead) {
+  const auto model = LoadModel(Golden("qwen2"));
+  ASSERT_TRUE(model);
+  int64_t read = 0;
+  const auto decoder = EngineDecoder::Create(*model, {.threads = 1}, [&](int64_t done, int64_t) {
+    read = std::max(read, done);
+    return true;
+  });
+  ASSERT_TRUE(decoder);
+  ASSERT_GT((*decoder)->capacity(), 0);
+  const auto logits =
+      (*decoder)->Append(SomeIds(static_cast<size_t>((*decoder)->capacity()) + 1, 1));
+  ASSERT_FALSE(logits);
+  EXPECT_NE(logits.error().message.find("positions"), std::string::npos) << logits.error().message;
+  EXPECT_EQ(read, 0);
+  EXPECT_EQ((*decoder)->position(), 0);
+}
+
+TEST(EngineDecoder, StoppedWhileReadingItHoldsWhatItHeld) {
+  const auto model = LoadModel(Golden("lfm2"));
+  ASSERT_TRUE(model);
+  bool go_on = true;
+  const auto decoder =
+      EngineDecoder::Create(*model, {.threads = 1}, [&](int64_t, int64_t) { return go_on; });
+  ASSERT_TRUE(decoder);
+  ASSERT_TRUE((*decoder)->Append(SomeIds(5, 1)));
+  go_on = false;
+  const auto stopped = (*decoder)->Append(SomeIds(5, 2));
+  ASSERT_FALSE(stopped);
+  EXPECT_TRUE(IsInterrupted(stopped.error()));
+  EXPECT_EQ((*decoder)->position(), 5);
 }
 
 }  // namespace
