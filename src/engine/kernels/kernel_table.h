@@ -1,6 +1,7 @@
 // KernelTable: the engine's inner loops for one instruction set. Each table is kernels.inc
 // compiled once with other flags (kernels_*.cc); ChooseKernels picks the best that this processor
-// runs, or the one that LOCKSTEP_ISA names. A plain twin of each is in kernels_test.cc.
+// runs, or the one that LOCKSTEP_ISA names. A plain twin of each is in
+// engine/kernel_twins.h, and kernels_test.cc holds them against each other.
 #pragma once
 
 #include <cstddef>
