@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // From here on unpacking a pair of tiles once for all rows costs less than once for every four.
-constexpr int64_t kPanelRows = 6;
+constexpr int64_t kPanelRows = 12;
 
 }  // namespace
 
