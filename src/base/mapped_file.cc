@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/map_guard.h"
+
 namespace lockstep {
 namespace {
 
@@ -58,11 +60,15 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::filesystem
                               .size = static_cast<uint64_t>(info.st_size),
                               .modified_ns = nanoseconds(info.st_mtim),
                               .changed_ns = nanoseconds(info.st_ctim)};
-  return std::shared_ptr<const MappedFile>(new MappedFile(path, bytes, identity));
+  std::shared_ptr<const MappedFile> mapped(new MappedFile(path, bytes, identity));
+  if (size > 0) RememberMap(bytes.data(), size, mapped->path_.c_str());
+  return mapped;
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  if (bytes_.empty()) return;
+  ForgetMap(bytes_.data());
+  munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 Result<std::string> ReadTextFile(const std::filesystem::path& path, size_t limit) {

@@ -1,4 +1,5 @@
-// MappedFile: a whole file, read-only, in memory without being read. Pages come in when touched.
+// MappedFile: a whole file, read-only, in memory without being read. Pages come in when touched;
+// what happens when they no longer can is in map_guard.h.
 #pragma once
 
 #include <cstddef>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -12,7 +13,12 @@ namespace lockstep {
 
 ThreadPool::ThreadPool(int num_threads) {
   LS_CHECK(num_threads >= 1, "num_threads {}", num_threads);
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { Loop(); });
+  // Where the system gives no more threads, those that it gave do the work.
+  try {
+    workers_.reserve(static_cast<size_t>(num_threads));
+    for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { Loop(); });
+  } catch (const std::system_error&) {
+  }
 }
 
 ThreadPool::~ThreadPool() {

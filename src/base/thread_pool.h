@@ -16,7 +16,8 @@ namespace lockstep {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads);  // >= 1; the caller's thread is one of them
+  // >= 1; the caller's thread is one of them. Fewer where the system refuses to start them.
+  explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/map_guard.h"
 #include "base/nearest.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
@@ -88,6 +89,7 @@ int Main(int argc, char** argv) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
+  lockstep::ExitWhenAMappedFileFails(lockstep::kExitUnusable);
   try {
     return lockstep::Main(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <new>
 
+#include "base/memory.h"
+
 namespace lockstep {
 
 template <typename T>
@@ -16,10 +18,13 @@ class Buffer {
   // Room for n elements; what was there is lost when it grows.
   void Reserve(int64_t n) {
     if (n <= size_) return;
-    constexpr size_t kSlack = 256;
+    constexpr size_t kSlack = 256, kLarge = size_t{64} << 20;
+    if (static_cast<size_t>(n) > (SIZE_MAX - kLarge) / sizeof(T)) throw std::bad_alloc();
     const size_t bytes = (static_cast<size_t>(n) * sizeof(T) + kSlack + 63) / 64 * 64;
-    memory_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
+    memory_.reset();
     size_ = 0;
+    if (bytes > kLarge && bytes > AvailableMemory()) throw std::bad_alloc();
+    memory_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
     if (memory_ == nullptr) throw std::bad_alloc();
     std::memset(static_cast<void*>(memory_.get()), 0, bytes);
     size_ = n;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 
 #include "engine/kernels/kernel_table.h"
 #include "spec/rope_facts.h"
@@ -171,9 +172,15 @@ Result<std::unique_ptr<Engine>> Engine::Create(const ModelSpec& spec, const Weig
   // Workers that wait for each other gain nothing from sharing a core.
   const int cores = AvailableCores();
   const int threads = options.threads > 0 ? std::min(options.threads, cores) : cores;
-  ThreadPool packers(threads);
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<State>(spec, weights, *kernels, options, threads, packers)));
+  try {
+    ThreadPool packers(threads);
+    return std::unique_ptr<Engine>(
+        new Engine(std::make_unique<State>(spec, weights, *kernels, options, threads, packers)));
+  } catch (const std::bad_alloc&) {
+    return InputError(
+        "the system has no memory left for the model's weights as the engine reads them and for "
+        "its buffers; end other programs, or take a smaller model or one stored in fewer bits");
+  }
 }
 
 KvSequence Engine::NewSequence() { return state_->cache.NewSequence(); }
@@ -228,9 +235,27 @@ Status Engine::Run(std::span<EngineStep> steps) {
   const auto wanted = [](const EngineStep& step) {
     return step.wanted == Logits::kAll ? step.ids.size() : step.wanted == Logits::kLast ? 1 : 0;
   };
+  size_t tokens = 0;
   for (const EngineStep& step : steps) {
     LS_RETURN_IF_ERROR(state.Check(step));
     rows += static_cast<int64_t>(wanted(step));
+    tokens += step.ids.size();
+  }
+  const auto vocab = static_cast<size_t>(state.spec.embedding.vocab_size);
+  const int64_t width = WidthOf(state.plan.head);
+  // All memory before the first token: what follows cannot fail half-way.
+  try {
+    const int64_t together = std::min(static_cast<int64_t>(tokens), kMaxWalkTokens);
+    state.ids.reserve(static_cast<size_t>(together));
+    state.head_rows.reserve(static_cast<size_t>(together));
+    state.segments.reserve(steps.size());
+    state.buffers.Reserve(together, std::min(rows, together));
+    state.logits.Reserve(rows * width);
+  } catch (const std::bad_alloc&) {
+    return UsageError(
+        "the system has no memory left to run {} tokens and return {} rows of logits; end other "
+        "programs, run fewer tokens at once or ask for fewer logits",
+        tokens, rows);
   }
   for (size_t i = 0; i < steps.size(); ++i) {
     const Status extended =
@@ -240,9 +265,6 @@ Status Engine::Run(std::span<EngineStep> steps) {
       state.cache.Truncate(*steps[j].sequence, steps[j].sequence->length());
     return extended;
   }
-  const auto vocab = static_cast<size_t>(state.spec.embedding.vocab_size);
-  const int64_t width = WidthOf(state.plan.head);
-  state.logits.Reserve(rows * width);
   float* logits = state.logits.data();
   for (size_t at = 0, from = 0; at < steps.size();) {
     state.Gather(steps, at, from);

@@ -74,7 +74,8 @@ class Engine {
 
   // Must not outlive the engine.
   KvSequence NewSequence();
-  // All steps together; no sequence twice. On error nothing was appended to any.
+  // All steps together; no sequence twice. On error nothing was appended to any. Weights that are
+  // NaN or infinite make logits that are: the sampler then refuses to choose.
   Status Run(std::span<EngineStep> steps);
   // Run with one step.
   Result<MatrixView<const float>> Append(KvSequence& sequence, std::span<const int32_t> ids,

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "engine/pack_codes.h"
 
 namespace lockstep {
@@ -117,6 +118,7 @@ PackedKind ChoosePackedKind(const WeightView& view) {
 
 std::shared_ptr<std::byte> AllocatePacked(size_t size) {
   constexpr size_t kLargePage = size_t{2} << 20;
+  if (size > AvailableMemory()) throw std::bad_alloc();
   const size_t reserved = Rounded(size, kLargePage) + kLargePage;
   void* map = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) throw std::bad_alloc();

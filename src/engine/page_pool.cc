@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +26,7 @@ PagePool::~PagePool() = default;
 bool PagePool::AddSlab(size_t pages) {
   size_t bytes = 0;
   if (__builtin_mul_overflow(pages, page_bytes_, &bytes)) return false;
+  if (bytes > AvailableMemory()) return false;
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return false;
   Slab slab;

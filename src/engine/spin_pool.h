@@ -15,14 +15,16 @@ namespace lockstep {
 
 class SpinPool {
  public:
-  explicit SpinPool(int num_threads);  // >= 1, the caller's thread is worker 0
+  // >= 1, the caller's thread is worker 0. Fewer where the system refuses to start them.
+  explicit SpinPool(int num_threads);
   ~SpinPool();
   SpinPool(const SpinPool&) = delete;
   SpinPool& operator=(const SpinPool&) = delete;
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls fn(worker) once on every worker and returns when all have returned.
+  // Calls fn(worker) once on every worker and returns when all have returned. Inside, results that
+  // would be denormal are zero, where the processor has a switch for it.
   void Run(const std::function<void(int)>& fn);
 
   // Inside Run: no worker passes before all have come.
