@@ -145,6 +145,26 @@ TEST_P(EverySpec, ThreadsAndCutsChangeNoBit) {
   }
 }
 
+// Only rows whose logits are wanted go through the end of the last layer.
+TEST_P(EverySpec, RowsThatAreNotAskedForChangeNoOther) {
+  if (DependsOnCallLength(spec)) GTEST_SKIP() << "the definition depends on the length of the call";
+  const auto engine = Engine::Create(spec, owned->weights, {.threads = 2});
+  ASSERT_TRUE(engine);
+  auto a = (*engine)->NewSequence(), b = (*engine)->NewSequence(), c = (*engine)->NewSequence();
+  const auto all = (*engine)->Append(a, ids, Engine::Logits::kAll);
+  ASSERT_TRUE(all);
+  const std::vector<float> last(all->row(length - 1).begin(), all->row(length - 1).end());
+  const std::vector<float> middle(all->row(length / 2).begin(), all->row(length / 2).end());
+  // One sequence reads all but its end without logits; two end in the same call.
+  const auto whole = std::span(ids);
+  ASSERT_TRUE((*engine)->Append(b, whole.first(length / 2), Engine::Logits::kNone));
+  EngineStep steps[] = {{.sequence = &b, .ids = whole.subspan(length / 2)},
+                        {.sequence = &c, .ids = whole.first(length / 2 + 1)}};
+  ASSERT_TRUE((*engine)->Run(steps));
+  EXPECT_EQ(Flat(steps[0].logits), last);
+  EXPECT_EQ(Flat(steps[1].logits), middle);
+}
+
 TEST_P(EverySpec, TruncatingForgetsWithoutTrace) {
   if (DependsOnCallLength(spec)) GTEST_SKIP() << "the definition depends on the length of the call";
   const auto engine = Engine::Create(spec, owned->weights, {.threads = 2});

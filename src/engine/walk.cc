@@ -223,13 +223,16 @@ void Walker::Layer() {
   Prepare(Input(), hidden_, mixer_form,
           [&](int64_t row, float* to) { NormOrCopy(layer_->mixer_pre_norm, X(row), to); });
   SyncRows();
+  const int64_t rows = rows_;
   std::visit([&](const auto& mixer) { Mix(mixer); }, layer.mixer);
+  if (rows_ == 0) return;
   Barrier();
   const int64_t mixer_width = WidthOf(layer_->mixer_out);
   if (!parallel) Join(layer_->mixer_post_norm, layer.residual, b_.mixer_out.data(), mixer_width);
-  if (!shared_input) {
+  if (!shared_input || rows_ < rows) {
+    const auto& norm = shared_input ? layer_->mixer_pre_norm : layer_->mlp_pre_norm;
     Prepare(Input(), hidden_, mlp_form,
-            [&](int64_t row, float* to) { NormOrCopy(layer_->mlp_pre_norm, X(row), to); });
+            [&](int64_t row, float* to) { NormOrCopy(norm, X(row), to); });
     SyncRows();
   }
   std::visit([&](const auto& mlp) { FeedForward(mlp); }, layer.mlp);

@@ -39,6 +39,14 @@ struct ProjectionInput {
   void Reserve(int64_t rows, int64_t blocks);
 };
 
+struct WalkSegment {
+  KvSequence* sequence = nullptr;
+  int64_t row = 0;     // of its first token
+  int64_t count = 0;   // tokens
+  int64_t first = 0;   // position of the first
+  int64_t length = 0;  // positions once its whole call is done
+};
+
 // Memory of a walk, kept between calls so that a step allocates nothing.
 class WalkBuffers {
  public:
@@ -60,6 +68,10 @@ class WalkBuffers {
   Buffer<float> wide, wide2, mixer_out, mlp_out, shared_out;  // outputs, [row][tiles * 16]
   std::vector<RotaryTable> rotary;
 
+  // What is left of a call in its last layer: see Walker::Narrow.
+  std::vector<WalkSegment> last_segments;
+  std::vector<int32_t> last_rows;
+
   // Mixture of experts: rows of the same expert lie together.
   struct Experts {
     std::vector<int32_t> active;  // experts that some row chose, ascending
@@ -80,14 +92,6 @@ class WalkBuffers {
     bool moe = false;
   } sizes_;
   int64_t rows_ = 0, head_rows_ = 0;
-};
-
-struct WalkSegment {
-  KvSequence* sequence = nullptr;
-  int64_t row = 0;     // of its first token
-  int64_t count = 0;   // tokens
-  int64_t first = 0;   // position of the first
-  int64_t length = 0;  // positions once its whole call is done
 };
 
 struct WalkCall {

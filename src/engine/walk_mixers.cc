@@ -29,6 +29,39 @@ std::pair<const WalkSegment*, int64_t> Walker::Locate(int64_t row) const {
   return {&segment, segment.first + row - segment.row};
 }
 
+bool Walker::Narrow(float* data, int64_t width) {
+  const auto count = static_cast<int64_t>(call_.head_rows.size());
+  if (layer_index_ + 1 < plan_.layers.size() || count == rows_) return true;
+  if (count == 0) {
+    rows_ = 0;
+    return false;
+  }
+  if (count == 1) std::copy_n(b_.x.data() + call_.head_rows[0] * hidden_, hidden_, mine_.x.data());
+  if (worker_ == 0) {
+    b_.last_segments.clear();
+    b_.last_rows.clear();
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t row = call_.head_rows[static_cast<size_t>(i)];
+      const auto [segment, position] = Locate(row);
+      b_.last_segments.push_back({.sequence = segment->sequence,
+                                  .row = i,
+                                  .count = 1,
+                                  .first = position,
+                                  .length = segment->length});
+      b_.last_rows.push_back(static_cast<int32_t>(i));
+      if (i == row) continue;
+      std::copy_n(data + row * width, width, data + i * width);
+      if (count > 1) std::copy_n(b_.x.data() + row * hidden_, hidden_, b_.x.data() + i * hidden_);
+    }
+  }
+  Barrier();
+  call_.segments = b_.last_segments;
+  call_.head_rows = b_.last_rows;
+  rows_ = count;
+  alone_ = count == 1;
+  return true;
+}
+
 void Walker::Mix(const AttentionSpec& a) {
   const int64_t q_size = a.num_attention_heads * a.head_dim;
   const int64_t kv_size = a.num_key_value_heads * a.head_dim;
@@ -78,6 +111,7 @@ void Walker::Mix(const AttentionSpec& a) {
     }
   }
   Barrier();
+  if (!Narrow(b_.wide.data(), width)) return;
   Attend({a.num_attention_heads, a.query_scale, a.sliding_window, a.logit_softcap}, b_.wide.data(),
          width);
   Output(q_size);
@@ -217,6 +251,7 @@ void Walker::Mix(const MlaSpec& a) {
     }
   }
   Barrier();
+  if (!Narrow(q, q_width)) return;
   Attend({heads, a.query_scale, std::nullopt, std::nullopt}, q, q_width);
   Output(heads * v_dim);
 }
@@ -238,6 +273,7 @@ void Walker::Mix(const ShortConvSpec& c) {
     }
   }
   Barrier();
+  if (!Narrow(b_.wide.data(), width)) return;
   const auto [begin, end] = Mine(rows_);
   for (int64_t row = begin; row < end; ++row) {
     const auto [segment, position] = Locate(row);

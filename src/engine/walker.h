@@ -102,6 +102,10 @@ class Walker {
                    int64_t token, int64_t tokens, int64_t first_head, int64_t num_heads);
   // b_.attended through the output projection.
   void Output(int64_t columns);
+  // In the last layer, once keys and values are written, only the rows that want logits go on:
+  // moves them (of `data`, `width` floats each, and of x) to the front and forgets the rest. False:
+  // none is left.
+  bool Narrow(float* data, int64_t width);
   // A row's segment and position.
   std::pair<const WalkSegment*, int64_t> Locate(int64_t row) const;
   std::byte* PageOf(const WalkSegment& segment, int64_t position) const {
@@ -128,11 +132,12 @@ class Walker {
   const Activations activations_;
   SpinPool& pool_;
   WalkBuffers& b_;
-  const WalkCall& call_;
+  WalkCall call_;
   const int worker_;
   WalkBuffers::Worker& mine_;
-  const int64_t rows_, hidden_;
-  const bool alone_;  // a single row
+  int64_t rows_;
+  const int64_t hidden_;
+  bool alone_;  // a single row
   size_t layer_index_ = 0;
   const LayerPlan* layer_ = nullptr;
 };
