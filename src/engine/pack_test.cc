@@ -175,12 +175,11 @@ Activations8 RandomActivations(int64_t tokens, int64_t blocks, unsigned seed) {
         sums[i / 16] += static_cast<float>(code);
       }
       const auto whole = [](float sum) { return static_cast<int32_t>(sum); };
-      x.facts.push_back({.scale = scale,
-                         .sum = scale * (sums[0] + sums[1]),
-                         .half_sums = {scale * sums[0], scale * sums[1]},
-                         .minus_codes = -whole(sums[0] + sums[1]),
-                         .minus_half_codes = {-whole(sums[0]), -whole(sums[1])},
-                         .unused = 0});
+      x.facts.push_back(
+          {.scale = scale,
+           .sum = scale * (sums[0] + sums[1]),
+           .minus_codes = -whole(sums[0] + sums[1]),
+           .minus_half_codes = {static_cast<int16_t>(-sums[0]), static_cast<int16_t>(-sums[1])}});
     }
   }
   x.codes.resize(x.codes.size() + 64);

@@ -125,13 +125,11 @@ struct PackedMatrix {
 
 // What the int8 kernels know of 32 activations beside their codes: value = scale * code, and the
 // sums that a weight's minimum (floats) or zero point (codes) is multiplied with.
-struct alignas(32) ActivationBlock {
+struct alignas(16) ActivationBlock {
   float scale;
-  float sum;            // scale * sum of the codes
-  float half_sums[2];   // of 16 columns each
-  int32_t minus_codes;  // -(sum of the codes)
-  int32_t minus_half_codes[2];
-  int32_t unused;
+  float sum;                    // scale * sum of the codes
+  int32_t minus_codes;          // -(sum of the codes)
+  int16_t minus_half_codes[2];  // of 16 columns each
 };
 
 // Activations of some tokens as the int8 kernels read them.
