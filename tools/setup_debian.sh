@@ -11,7 +11,7 @@ build=(g++ cmake ninja-build make pkg-config python3 python3-pip unzip ca-certif
   libfmt-dev libcli11-dev nlohmann-json3-dev libsimdjson-dev libexpected-dev
   libutf8proc-dev libxxhash-dev libgtest-dev)
 ci=("${build[@]}" ccache clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev llvm-14
-  libbenchmark-dev valgrind)
+  libbenchmark-dev valgrind g++-aarch64-linux-gnu qemu-user-static)
 
 wanted=()
 for group in "${@:-build}"; do

@@ -5,6 +5,8 @@ namespace lockstep {
 #if defined(__x86_64__)
 extern const KernelTable kKernelsAvx512Bf16, kKernelsAvx512Vnni, kKernelsAvx512, kKernelsAvxVnni,
     kKernelsAvx2;
+#elif defined(__aarch64__)
+extern const KernelTable kKernelsNeon;
 #endif
 extern const KernelTable kKernelsScalar;
 
@@ -12,6 +14,8 @@ namespace {
 constexpr const KernelTable* kTables[] = {
 #if defined(__x86_64__)
     &kKernelsAvx512Bf16, &kKernelsAvx512Vnni, &kKernelsAvx512, &kKernelsAvxVnni, &kKernelsAvx2,
+#elif defined(__aarch64__)
+    &kKernelsNeon,
 #endif
     &kKernelsScalar,
 };
