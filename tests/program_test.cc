@@ -248,6 +248,31 @@ TEST_F(Program, VerifyAnswersByItsExitCode) {
   ExpectFailure("verify $M/qwen2 $M/qwen2/config.jsn", 3, "no such file");
 }
 
+TEST_F(Program, VerifyAsksTheEngineAtThePrecisionThatTheFlagsName) {
+  const std::string file = LOCKSTEP_SOURCE_DIR "/tests/golden/gguf/llama-Q4_0.gguf";
+  const auto verdict = [&](const std::string& arguments) {
+    const Outcome outcome = Run("verify " + arguments + " --ids 5,9,7,3 --json");
+    EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+    const auto json = ParseJson(outcome.out, "stdout");
+    return json ? (*json)["verdict"].get<std::string>() : "";
+  };
+  const std::string sides = file + " engine:" + file;
+  EXPECT_EQ(verdict(sides), "quantized activations");
+  EXPECT_EQ(verdict(sides + " --activations fp32 --kv bf16"), "precision");
+  EXPECT_EQ(verdict(sides + " --activations fp32 --kv fp32"), "match");
+  const Outcome told = Run("verify " + sides + " --ids 5,9,7,3");
+  EXPECT_NE(told.out.find("rounding: what it does"), std::string::npos) << told.out;
+  ExpectFailure("verify $M/qwen2 $M/qwen2 --kv q8", 2, "neither side is");
+  ExpectFailure("trace $M/qwen2 --ids 1 --kv q8 --out $T/e.safetensors", 2, "engine:PATH");
+  ExpectFailure("trace engine:$M/qwen2 --ids 1 --hidden --out $T/e.safetensors", 2,
+                "no intermediates");
+  // What the engine records is what the engine gives.
+  ASSERT_EQ(Run("trace engine:" + file + " --ids 5,9,7,3 --out $T/e.safetensors").code, 0);
+  const Outcome same = Run("verify $T/e.safetensors engine:" + file);
+  EXPECT_EQ(same.code, 0) << same.out;
+  EXPECT_NE(same.out.find("\nmatch: "), std::string::npos) << same.out;
+}
+
 TEST_F(Program, NotesAreToldByEveryVerbThatComputes) {
   Copy("noted", "mystery_factor", 2);
   for (const char* command : {"run $T/noted --ids 1 -n 1",

@@ -1,14 +1,16 @@
-// lockstep trace: runs the reference and records ids, logits and intermediates.
+// lockstep trace: runs the reference, or the engine, and records ids, logits and intermediates.
 #include "trace/trace.h"
 
 #include <algorithm>
 
 #include "base/nearest.h"
+#include "cli/engine_flags.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "formats/describe.h"
+#include "subjects/open_subject.h"
 #include "subjects/reference_subject.h"
 #include "verify/verify.h"
 
@@ -18,7 +20,8 @@ namespace {
 struct TraceArgs {
   std::string path, out, dtype = "float32", taps;
   PromptOptions prompts;
-  int64_t steps = 20, threads = 0;
+  EngineFlags engine;
+  int64_t steps = 20;
   bool steps_only = false, hidden = false, no_noise = false, json = false, quiet = false;
 };
 
@@ -63,7 +66,26 @@ Result<std::vector<TapPlace>> ParseTaps(const std::string& text, int64_t num_lay
   return places;
 }
 
+// The engine has other flags, and no intermediates.
+Status CheckFlags(const TraceArgs& args) {
+  if (!NamesEngine(args.path)) {
+    if (const std::string given = args.engine.FirstGiven(); !given.empty())
+      return UsageError("{} is the engine's; write engine:PATH, or leave it out", given);
+    return {};
+  }
+  for (const auto& [given, flag] : {std::pair{args.hidden, "--hidden"},
+                                    {!args.taps.empty(), "--taps"},
+                                    {args.dtype != "float32", "--dtype"}})
+    if (given)
+      return UsageError(
+          "{} is the reference's: the engine keeps no intermediates and computes in no other type; "
+          "leave \"engine:\" or the flag out",
+          flag);
+  return {};
+}
+
 Result<Trace> Work(const TraceArgs& args) {
+  LS_RETURN_IF_ERROR(CheckFlags(args));
   // Before minutes of work: a place to write to.
   const std::filesystem::path folder = std::filesystem::path(args.out).parent_path();
   std::error_code ignored;
@@ -74,25 +96,33 @@ Result<Trace> Work(const TraceArgs& args) {
         "--out {}: the name must end in .safetensors (the prompts go into a .json "
         "file of the same name beside it)",
         args.out);
-  ThreadPool pool(ThreadCount(args.threads));
-  const auto precision = args.dtype == "float64" ? ReferenceSubject::Precision::kDouble
-                                                 : ReferenceSubject::Precision::kFloat;
-  LS_TRY(const auto subject, ReferenceSubject::Open(args.path, pool, precision));
+  ThreadPool pool(ThreadCount(args.engine.threads));
+  std::unique_ptr<Subject> subject;
+  int64_t num_layers = 0;
+  if (NamesEngine(args.path)) {
+    LS_TRY(subject, OpenSubject(args.path, pool, args.engine.Options()));
+  } else {
+    const auto precision = args.dtype == "float64" ? ReferenceSubject::Precision::kDouble
+                                                   : ReferenceSubject::Precision::kFloat;
+    LS_TRY(auto reference, ReferenceSubject::Open(WithoutPrefix(args.path), pool, precision));
+    num_layers = static_cast<int64_t>(reference->model().spec.layers.size());
+    subject = std::move(reference);
+  }
   VerifyOptions options;
   LS_TRY(options.prompts, args.prompts.Prompts());
   options.chat = args.prompts.Chat();
   LS_TRY(ProbePlan plan, PlanProbes(*subject, *subject, options));
   std::vector<Probe>& probes = plan.probes;
-  LS_TRY(const auto taps,
-         ParseTaps(args.taps, static_cast<int64_t>(subject->model().spec.layers.size())));
+  LS_TRY(const auto taps, ParseTaps(args.taps, num_layers));
   if (!args.quiet) PrintNotes(subject->Notes());
   CatchInterrupts();
   ProgressLine line;
   Trace trace;
   trace.source = subject->Name();
-  trace.metadata = {{"model", std::filesystem::path(args.path).filename().string()},
-                    {"subject", "lockstep " LOCKSTEP_VERSION " reference"},
-                    {"compute", args.dtype}};
+  trace.metadata = {{"model", WithoutPrefix(args.path).filename().string()},
+                    {"subject", fmt::format("lockstep " LOCKSTEP_VERSION " {}",
+                                            NamesEngine(args.path) ? "engine" : "reference")},
+                    {"compute", NamesEngine(args.path) ? args.engine.activations : args.dtype}};
   for (size_t i = 0; i < probes.size(); ++i) {
     Probe& probe = probes[i];
     probe.steps = args.steps;
@@ -143,10 +173,10 @@ int Run(const TraceArgs& args) {
 }  // namespace
 
 void AddTraceVerb(CLI::App& app, Action& action) {
-  CLI::App* verb =
-      app.add_subcommand("trace", "Record ids, logits and intermediates of the reference");
+  CLI::App* verb = app.add_subcommand("trace", "Record ids, logits and intermediates of a run");
   auto args = std::make_shared<TraceArgs>();
-  verb->add_option("PATH", args->path, "A Hugging Face folder or a GGUF file")
+  verb->add_option("PATH", args->path,
+                   "A Hugging Face folder or a GGUF file (engine:PATH: what the engine gives)")
       ->required()
       ->type_name("");
   verb->add_option("-o,--out", args->out, "Where to write; a .json file is written beside it")
@@ -172,9 +202,7 @@ void AddTraceVerb(CLI::App& app, Action& action) {
       ->capture_default_str();
   verb->add_flag("--no-noise", args->no_noise,
                  "Do not measure the rounding noise (a second run, in fp64)");
-  verb->add_option("--threads", args->threads, "Threads to compute with (0: all cores)")
-      ->check(WholeNumber(0, 1024))
-      ->type_name("N");
+  args->engine.AddTo(*verb);
   verb->add_flag("-q,--quiet", args->quiet, "No notes");
   verb->add_flag("--json", args->json, "A summary as JSON");
   verb->footer(

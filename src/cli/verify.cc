@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cli/engine_flags.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -17,7 +18,7 @@ struct VerifyArgs {
   std::string reference, candidate;
   PromptOptions prompts;
   int64_t steps = 20;
-  int64_t threads = 0;
+  EngineFlags engine;
   bool json = false;
   bool verbose = false;
 };
@@ -68,11 +69,14 @@ std::string Text(const Verification& v, bool verbose) {
                  "greedy", "max KL", "top-1", "verdict"},
                 {kLeft, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kLeft});
     bool any = false;
+    std::vector<std::string> roundings;
     std::vector<std::string> sources;
     for (const PromptComparison& prompt : v.prompts) {
       table.Add(Row(prompt));
       if (prompt.tolerance == 0) continue;
       any = true;
+      if (prompt.rounding)
+        roundings.push_back(fmt::format("{} {}", prompt.name, Scientific(*prompt.rounding)));
       std::string source(NoiseSourceName(prompt.noise_source));
       if (std::find(sources.begin(), sources.end(), source) == sources.end())
         sources.push_back(std::move(source));
@@ -83,6 +87,11 @@ std::string Text(const Verification& v, bool verbose) {
       out +=
           fmt::format("noise: max |fp32 - fp64| on the prompt, {}; tolerance: {} x noise + {:g}\n",
                       fmt::join(sources, " or "), kNoiseMultiple, kToleranceFloor);
+    if (!roundings.empty())
+      out += fmt::format(
+          "rounding: what it does to the reference's own logits, measured: {}; allowed: tolerance "
+          "+ {:g} x rounding\n",
+          fmt::join(roundings, ", "), kRoundingMultiple);
     for (const PromptComparison& prompt : v.prompts) {
       const bool told = prompt.verdict != Verdict::kMatch || prompt.parting;
       if (told) out += fmt::format("{}: {}\n", prompt.name, prompt.sentence);
@@ -99,9 +108,13 @@ Result<Verification> Work(const VerifyArgs& args) {
   LS_TRY(options.prompts, args.prompts.Prompts());
   options.chat = args.prompts.Chat();
   options.steps = args.steps;
-  ThreadPool pool(ThreadCount(args.threads));
-  LS_TRY(const auto reference, OpenSubject(args.reference, pool));
-  LS_TRY(const auto candidate, OpenSubject(args.candidate, pool));
+  if (const std::string given = args.engine.FirstGiven();
+      !given.empty() && !NamesEngine(args.reference) && !NamesEngine(args.candidate))
+    return UsageError("{} is the engine's, and neither side is; write engine:PATH, or leave it out",
+                      given);
+  ThreadPool pool(ThreadCount(args.engine.threads));
+  LS_TRY(const auto reference, OpenSubject(args.reference, pool, args.engine.Options()));
+  LS_TRY(const auto candidate, OpenSubject(args.candidate, pool, args.engine.Options()));
   CatchInterrupts();
   ProgressLine line;
   return Verify(*reference, *candidate, options,
@@ -120,6 +133,8 @@ int Run(const VerifyArgs& args) {
     Print(Text(*verification, args.verbose));
   switch (verification->verdict) {
     case Verdict::kMatch:
+    case Verdict::kPrecision:
+    case Verdict::kQuantizedActivations:
       return kExitYes;
     case Verdict::kDiffers:
     case Verdict::kDifferentTokens:
@@ -138,7 +153,8 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       app.add_subcommand("verify", "Is the candidate the same model as the reference?");
   auto args = std::make_shared<VerifyArgs>();
   verb->add_option("REFERENCE", args->reference,
-                   "What is right: a Hugging Face folder, a GGUF file or a recorded trace")
+                   "What is right: a Hugging Face folder or a GGUF file, run by the reference\n"
+                   "(engine:PATH: by the engine), or a recorded trace")
       ->required()
       ->type_name("");
   verb->add_option("CANDIDATE", args->candidate, "What is asked about: likewise")
@@ -149,9 +165,7 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       ->check(WholeNumber(0, 100000))
       ->type_name("N")
       ->capture_default_str();
-  verb->add_option("--threads", args->threads, "Threads to compute with (0: all cores)")
-      ->check(WholeNumber(0, 1024))
-      ->type_name("N");
+  args->engine.AddTo(*verb);
   verb->add_flag("-v,--verbose", args->verbose, "Also a table of every step");
   verb->add_flag("--json", args->json, "The verdict and all numbers as JSON");
   verb->footer(
@@ -159,10 +173,13 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       "they\n"
       "choose the same tokens. The tolerance is a multiple of the rounding noise, measured on "
       "each\n"
-      "prompt. A recorded trace brings its own prompts. Exit codes: 0 match; 1 differs or "
-      "different\n"
-      "tokens; 2 wrong usage; 3 a side is unusable, or the two have nothing in common to "
-      "compare.\n\n"
+      "prompt. A recorded trace brings its own prompts. The engine rounds more, unless\n"
+      "--activations fp32 --kv fp32: what is beyond the tolerance and within what that rounding "
+      "does\n"
+      "to the reference, measured too, is the verdict \"precision\" or \"quantized activations\".\n"
+      "Exit codes: 0 match, precision or quantized activations; 1 differs or different tokens; "
+      "2 wrong\n"
+      "usage; 3 a side is unusable, or the two have nothing in common to compare.\n\n"
       "Example: lockstep verify smollm2.gguf smollm2-trace.safetensors");
   verb->callback([args, &action] { action = [args] { return Run(*args); }; });
 }

@@ -43,7 +43,7 @@ template <typename T>
 class Pass {
  public:
   Pass(const ModelSpec& spec, const Weights& weights, ThreadPool& pool, Sequence<T>& sequence,
-       int64_t first, size_t count, int64_t length, TapSink<T>* taps)
+       int64_t first, size_t count, int64_t length, TapSink<T>* taps, const Rounder<T>* rounder)
       : spec_(spec),
         weights_(weights),
         pool_(pool),
@@ -51,7 +51,8 @@ class Pass {
         first_(first),
         count_(count),
         length_(length),
-        taps_(taps) {}
+        taps_(taps),
+        rounder_(rounder) {}
 
   Matrix<T> Embed(std::span<const int32_t> ids) {
     const EmbeddingSpec& embedding = spec_.embedding;
@@ -119,7 +120,7 @@ class Pass {
     const WeightView& head = weights_.Get(spec_.lm_head.tied ? Role::kEmbedTokens : Role::kLmHead);
     const WeightView* bias =
         spec_.lm_head.bias ? &weights_.Get(Role::kLmHead, -1, Part::kBias) : nullptr;
-    Linear<T>(pool_, head, bias, x.view().block(x.rows - logits.rows, logits.rows), logits);
+    Multiply(head, bias, true, x.view().block(x.rows - logits.rows, logits.rows), logits);
     ApplyScale<T>(spec_.lm_head.logit_scale, logits);
     if (spec_.lm_head.logit_softcap)
       pool_.For(logits.rows,
@@ -158,8 +159,27 @@ class Pass {
     const WeightView& weight = weights_.Get(role, layer_, Part::kWeight, expert);
     const WeightView* bias = has_bias ? &weights_.Get(role, layer_, Part::kBias, expert) : nullptr;
     Matrix<T> y(x.rows, static_cast<size_t>(weight.rows));
-    Linear<T>(pool_, weight, bias, x, y);
+    Multiply(weight, bias, false, x, y);
     return y;
+  }
+
+  void Multiply(const WeightView& weight, const WeightView* bias, bool head, MatrixView<const T> x,
+                MatrixView<T> y) {
+    Matrix<T> rounded(rounder_ != nullptr ? x.rows : 0, x.cols);
+    if (rounder_ != nullptr) {
+      for (size_t t = 0; t < x.rows; ++t)
+        std::ranges::copy(x.row(t), rounded.view().row(t).begin());
+      rounder_->Input(weight, head, rounded);
+      x = rounded;
+    }
+    Linear<T>(pool_, weight, bias, x, y);
+  }
+
+  void RoundAttention(const AttendShape& shape, Matrix<T>& q, Matrix<T>& k, Matrix<T>& v) const {
+    if (rounder_ == nullptr) return;
+    rounder_->Queries(shape.key_dim, q);
+    rounder_->Keys(shape.key_dim, k);
+    rounder_->Values(shape.value_dim, v);
   }
 
   // Layers share a handful of tables: each is made once a pass.
@@ -194,14 +214,15 @@ class Pass {
       Put(Tap::kQRope, layer_, q);
       Put(Tap::kKRope, layer_, k);
     }
+    const auto head_dim = static_cast<size_t>(a.head_dim);
+    const AttendShape shape{static_cast<size_t>(a.num_attention_heads),
+                            static_cast<size_t>(a.num_key_value_heads), head_dim, head_dim};
+    RoundAttention(shape, q, k, v);
     auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
     cache.k.insert(cache.k.end(), k.data.begin(), k.data.end());
     cache.v.insert(cache.v.end(), v.data.begin(), v.data.end());
-    const auto head_dim = static_cast<size_t>(a.head_dim);
     const Matrix<T> out =
-        Attend({static_cast<size_t>(a.num_attention_heads),
-                static_cast<size_t>(a.num_key_value_heads), head_dim, head_dim},
-               a.query_scale, a.sliding_window, a.logit_softcap,
+        Attend(shape, a.query_scale, a.sliding_window, a.logit_softcap,
                a.sinks ? ReadVector(Role::kSinks, Part::kWeight) : std::vector<float>{}, q);
     return Project(Role::kOProj, out, a.o_bias);
   }
@@ -262,11 +283,12 @@ class Pass {
     Put(Tap::kQRope, layer_, q);
     Put(Tap::kKRope, layer_, k);
     Put(Tap::kV, layer_, v);
+    const AttendShape shape{heads, heads, nope + rope, v_dim};
+    RoundAttention(shape, q, k, v);
     auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
     cache.k.insert(cache.k.end(), k.data.begin(), k.data.end());
     cache.v.insert(cache.v.end(), v.data.begin(), v.data.end());
-    const Matrix<T> out = Attend({heads, heads, nope + rope, v_dim}, a.query_scale, std::nullopt,
-                                 std::nullopt, {}, q);
+    const Matrix<T> out = Attend(shape, a.query_scale, std::nullopt, std::nullopt, {}, q);
     return Project(Role::kOProj, out, a.bias);
   }
 
@@ -296,6 +318,7 @@ class Pass {
       if (softcap) SoftCap<T>(*softcap, scores);
       const T sink = sinks.empty() ? T{0} : static_cast<T>(sinks[h]);
       Softmax<T>(scores, sinks.empty() ? nullptr : &sink);
+      if (rounder_ != nullptr) rounder_->AttentionWeights(scores);
       WeightedSum(scores.data(), cache.v.data() + begin * value_stride + kv_head * shape.value_dim,
                   value_stride, visible, shape.value_dim,
                   out.view().row(t).data() + h * shape.value_dim);
@@ -414,6 +437,7 @@ class Pass {
   const size_t count_;    // tokens in the chunk
   const int64_t length_;  // positions once the whole call is done: what dynamic RoPE asks
   TapSink<T>* taps_;
+  const Rounder<T>* rounder_;
   std::deque<std::pair<const RopeSpec*, RopeTable>> tables_;
   int layer_ = -1;
 };
@@ -470,7 +494,7 @@ Sequence<T> Interpreter<T>::NewSequence() const {
 template <typename T>
 Result<MatrixView<const T>> Interpreter<T>::Append(Sequence<T>& sequence,
                                                    std::span<const int32_t> ids, LogitsFor wanted,
-                                                   TapSink<T>* taps) {
+                                                   TapSink<T>* taps, const Rounder<T>* rounder) {
   LS_RETURN_IF_ERROR(CheckCall(spec_, sequence.length, ids));
   const auto vocab = static_cast<size_t>(spec_.embedding.vocab_size);
   const size_t wanted_rows = wanted == LogitsFor::kAll    ? ids.size()
@@ -482,7 +506,7 @@ Result<MatrixView<const T>> Interpreter<T>::Append(Sequence<T>& sequence,
   for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
     const size_t count = std::min(kChunk, ids.size() - begin);
     const bool last = begin + count == ids.size();
-    Pass<T> pass(spec_, weights_, pool_, sequence, sequence.length, count, length, taps);
+    Pass<T> pass(spec_, weights_, pool_, sequence, sequence.length, count, length, taps, rounder);
     Matrix<T> x = pass.Embed(ids.subspan(begin, count));
     for (size_t layer = 0; layer < spec_.layers.size(); ++layer)
       pass.Layer(static_cast<int>(layer), x);

@@ -21,6 +21,7 @@
 #include "base/matrix_view.h"
 #include "base/thread_pool.h"
 #include "model/weights.h"
+#include "reference/rounder.h"
 #include "spec/model_spec.h"
 #include "spec/taps.h"
 
@@ -67,10 +68,12 @@ class Interpreter {
   // Runs `ids` after what the sequence holds and keeps their keys and values. Returns logits
   // [1 or ids.size(), vocab_size], owned by the interpreter and valid until its next call.
   // Errors (the sequence is unchanged): no ids, an id outside the vocabulary, a length past the
-  // learned positions or the context; the message has the numbers.
+  // learned positions or the context; the message has the numbers. With a rounder what is computed
+  // is no longer the truth, but as far from it as the rounder's precision.
   Result<MatrixView<const T>> Append(Sequence<T>& sequence, std::span<const int32_t> ids,
                                      LogitsFor wanted = LogitsFor::kLast,
-                                     TapSink<T>* taps = nullptr);
+                                     TapSink<T>* taps = nullptr,
+                                     const Rounder<T>* rounder = nullptr);
 
   // Forgets everything from position `length` on: the next Append continues there.
   void Truncate(Sequence<T>& sequence, int64_t length) const;

@@ -1,17 +1,50 @@
 #include "subjects/open_subject.h"
 
+#include "subjects/engine_subject.h"
 #include "subjects/reference_subject.h"
 #include "subjects/trace_subject.h"
 
 namespace lockstep {
+namespace {
 
-Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, ThreadPool& pool) {
+constexpr std::string_view kEngine = "engine:", kReference = "reference:";
+
+std::string_view PrefixOf(std::string_view name) {
+  for (const std::string_view prefix : {kEngine, kReference})
+    if (name.starts_with(prefix)) return prefix;
+  return "";
+}
+
+bool HoldsTrace(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(path, ignored) && IsTrace(path)) {
-    LS_TRY(auto subject, TraceSubject::Open(path));
+  return std::filesystem::is_regular_file(path, ignored) && IsTrace(path);
+}
+
+}  // namespace
+
+bool NamesEngine(const std::filesystem::path& path) { return PrefixOf(path.string()) == kEngine; }
+
+std::filesystem::path WithoutPrefix(const std::filesystem::path& path) {
+  return path.string().substr(PrefixOf(path.string()).size());
+}
+
+Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, ThreadPool& pool,
+                                             const EngineOptions& options) {
+  const std::string name = path.string();
+  const std::string_view prefix = PrefixOf(name);
+  const std::filesystem::path model = WithoutPrefix(path);
+  if (HoldsTrace(model)) {
+    if (!prefix.empty())
+      return UsageError("{}: is a recorded trace, which nothing runs: leave \"{}\" out",
+                        model.string(), prefix);
+    LS_TRY(auto subject, TraceSubject::Open(model));
     return std::unique_ptr<Subject>(std::move(subject));
   }
-  LS_TRY(auto subject, ReferenceSubject::Open(path, pool));
+  if (prefix == kEngine) {
+    LS_TRY(auto subject, EngineSubject::Open(model, options, pool));
+    return std::unique_ptr<Subject>(std::move(subject));
+  }
+  LS_TRY(auto subject, ReferenceSubject::Open(model, pool));
   return std::unique_ptr<Subject>(std::move(subject));
 }
 

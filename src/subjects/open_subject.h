@@ -1,16 +1,24 @@
-// OpenSubject: a path becomes a subject by what lies there, never by its name.
+// OpenSubject: a path becomes a subject by what lies there; a prefix says who runs it.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 
 #include "base/thread_pool.h"
+#include "engine/engine.h"
 #include "verify/subject.h"
 
 namespace lockstep {
 
-// A Hugging Face folder or a GGUF file: the reference runs it. A safetensors file that holds
-// logits: a recorded trace. The pool must outlive the subject.
-Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, ThreadPool& pool);
+// A Hugging Face folder or a GGUF file: the reference runs it, or with "engine:" in front of the
+// path the engine, as the options say ("reference:" is said by leaving it out). A safetensors file
+// that holds logits: a recorded trace. The pool must outlive the subject.
+Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, ThreadPool& pool,
+                                             const EngineOptions& options = {});
+
+// "engine:" is in front of the path.
+bool NamesEngine(const std::filesystem::path& path);
+// The path alone.
+std::filesystem::path WithoutPrefix(const std::filesystem::path& path);
 
 }  // namespace lockstep

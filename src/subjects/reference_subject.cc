@@ -80,11 +80,12 @@ template <typename T>
 class ProbeRun {
  public:
   ProbeRun(Interpreter<T>& interpreter, const Probe& probe, const Progress& progress,
-           std::string_view doing)
+           std::string_view doing, const Rounder<T>* rounder = nullptr)
       : interpreter_(interpreter),
         probe_(probe),
         progress_(progress),
         doing_(doing),
+        rounder_(rounder),
         sequence_(interpreter.NewSequence()),
         whole_(DependsOnCallLength(interpreter.spec())) {}
 
@@ -101,7 +102,7 @@ class ProbeRun {
                                : last               ? LogitsFor::kLast
                                                     : LogitsFor::kNone;
       LS_TRY(const auto logits,
-             interpreter_.Append(sequence_, ids.subspan(begin, count), wanted, taps));
+             interpreter_.Append(sequence_, ids.subspan(begin, count), wanted, taps, rounder_));
       // Every row, not the last alone: rows of inner positions are compared too.
       LS_RETURN_IF_ERROR(CheckFinite(logits));
       if (positions != nullptr) positions->Append(logits.data, logits.rows, logits.cols);
@@ -113,7 +114,8 @@ class ProbeRun {
   // One more token.
   Status Feed(int32_t token) {
     if (!progress_(doing_, sequence_.length, Total())) return tl::unexpected(Interrupted());
-    LS_TRY(const auto logits, interpreter_.Append(sequence_, std::span(&token, 1)));
+    LS_TRY(const auto logits, interpreter_.Append(sequence_, std::span(&token, 1), LogitsFor::kLast,
+                                                  nullptr, rounder_));
     Keep(logits.row(0));
     return CheckFinite(logits);
   }
@@ -143,6 +145,7 @@ class ProbeRun {
   const Probe& probe_;
   const Progress& progress_;
   const std::string doing_;
+  const Rounder<T>* rounder_;
   Sequence<T> sequence_;
   const bool whole_;
   std::vector<T> last_;
@@ -203,6 +206,29 @@ Result<double> NoiseOf(const PromptTrace& single, Interpreter<T>& other, const P
   return noise;
 }
 
+// Logits at the positions of `run`, fed its ids and tokens: prompt positions, then steps.
+template <typename T>
+Result<std::vector<std::vector<double>>> LogitsAlong(const PromptTrace& run, Interpreter<T>& on,
+                                                     const Rounder<T>* rounder,
+                                                     const Progress& progress) {
+  Probe probe{.name = run.name, .ids = run.ids};
+  probe.steps = static_cast<int64_t>(run.greedy.size());
+  ProbeRun<T> pass(on, probe, progress, "measuring what its rounding does", rounder);
+  TraceRows<T> positions;
+  LS_RETURN_IF_ERROR(pass.Prompt(nullptr, run.logits ? &positions : nullptr));
+  std::vector<std::vector<double>> rows;
+  if (run.logits) {
+    const TraceTensor tensor = std::move(positions).Take();
+    for (int64_t r = 0; r < tensor.num_rows(); ++r) rows.push_back(tensor.Row(r));
+  }
+  rows.push_back(ToDoubles<T>(pass.last_row()));
+  for (size_t k = 0; k + 1 < run.greedy.size(); ++k) {
+    LS_RETURN_IF_ERROR(pass.Feed(run.greedy[k]));
+    rows.push_back(ToDoubles<T>(pass.last_row()));
+  }
+  return rows;
+}
+
 }  // namespace
 
 ReferenceSubject::ReferenceSubject(Model model, TextModel text, ThreadPool& pool,
@@ -218,6 +244,11 @@ Result<std::unique_ptr<ReferenceSubject>> ReferenceSubject::Open(const std::file
                                                                  Precision precision) {
   LS_TRY(Model model, LoadModel(path));
   TextModel text = LoadTextModelOrNote(model.checkpoint);
+  return Create(std::move(model), std::move(text), pool, precision);
+}
+
+std::unique_ptr<ReferenceSubject> ReferenceSubject::Create(Model model, TextModel text,
+                                                           ThreadPool& pool, Precision precision) {
   return std::unique_ptr<ReferenceSubject>(
       new ReferenceSubject(std::move(model), std::move(text), pool, precision));
 }
@@ -258,9 +289,28 @@ Result<PromptTrace> ReferenceSubject::Run(const Probe& probe, const Progress& pr
     LS_TRY(out->noise, precision_ == Precision::kFloat ? NoiseOf(*out, double_, probe, progress)
                                                        : NoiseOf(*out, single_, probe, progress));
   }
-  if (text_.tokenizer)
-    if (auto text = DecodeIds(text_, out->greedy)) out->greedy_text = *std::move(text);
+  out->greedy_text = TextOf(out->greedy);
   return out;
+}
+
+std::optional<std::string> ReferenceSubject::TextOf(std::span<const int32_t> ids) const {
+  if (!text_.tokenizer) return std::nullopt;
+  auto text = DecodeIds(text_, ids);
+  return text ? std::optional(*std::move(text)) : std::nullopt;
+}
+
+Result<double> ReferenceSubject::EffectOf(std::span<const std::unique_ptr<Rounder<float>>> rounders,
+                                          double enough, const PromptTrace& run,
+                                          const Progress& progress) {
+  LS_TRY(const auto exact, LogitsAlong<float>(run, single_, nullptr, progress));
+  double effect = 0;
+  for (const auto& rounder : rounders) {
+    LS_TRY(const auto rounded, LogitsAlong<float>(run, single_, rounder.get(), progress));
+    for (size_t i = 0; i < exact.size(); ++i)
+      effect = std::max(effect, MaxAbsDifference(exact[i], rounded[i]));
+    if (effect >= enough) break;
+  }
+  return effect;
 }
 
 }  // namespace lockstep

@@ -25,6 +25,10 @@ class ReferenceSubject : public Subject {
                                                         ThreadPool& pool,
                                                         Precision precision = Precision::kFloat);
 
+  // Of a model that was loaded, or edited, already.
+  static std::unique_ptr<ReferenceSubject> Create(Model model, TextModel text, ThreadPool& pool,
+                                                  Precision precision = Precision::kFloat);
+
   std::string Name() const override;
   Abilities Can() const override;
   int64_t vocab_size() const override { return model_.spec.embedding.vocab_size; }
@@ -34,6 +38,12 @@ class ReferenceSubject : public Subject {
   Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override;
 
   const Model& model() const { return model_; }
+  // Special tokens included; absent without a tokenizer.
+  std::optional<std::string> TextOf(std::span<const int32_t> ids) const;
+  // max |Δ| that a rounder makes in the fp32 logits of run's positions, on its ids and tokens: the
+  // most that any of them does, or the first that is `enough`.
+  Result<double> EffectOf(std::span<const std::unique_ptr<Rounder<float>>> rounders, double enough,
+                          const PromptTrace& run, const Progress& progress);
 
  private:
   ReferenceSubject(Model model, TextModel text, ThreadPool& pool, Precision precision);

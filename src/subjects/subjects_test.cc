@@ -6,6 +6,7 @@
 
 #include "formats/safetensors.h"
 #include "subjects/engine_decoder.h"
+#include "subjects/engine_subject.h"
 #include "subjects/open_subject.h"
 #include "subjects/reference_decoder.h"
 #include "subjects/reference_subject.h"
@@ -284,6 +285,100 @@ TEST(EngineDecoder, StoppedWhileReadingItHoldsWhatItHeld) {
   ASSERT_FALSE(stopped);
   EXPECT_TRUE(IsInterrupted(stopped.error()));
   EXPECT_EQ((*decoder)->position(), 5);
+}
+
+const EngineOptions kExact{.threads = 2, .activations = Activations::kF32, .kv = KvType::kF32};
+
+TEST(EngineSubject, InFullPrecisionMatchesTheReferenceAndTransformers) {
+  ThreadPool pool(1);
+  for (const char* name : {"qwen2", "gemma3", "gpt2", "lfm2", "qwen3-moe", "deepseek-v3"}) {
+    const auto engine = OpenSubject("engine:" + Golden(name).string(), pool, kExact);
+    ASSERT_TRUE(engine) << engine.error().message;
+    EXPECT_EQ((*engine)->Can().precision, Precision::kFull);
+    for (const std::string& path :
+         {"reference:" + Golden(name).string(), (Golden(name) / "golden.safetensors").string()}) {
+      const auto reference = OpenSubject(path, pool);
+      ASSERT_TRUE(reference) << reference.error().message;
+      const auto v = Verify(**reference, **engine, {}, kGoOn);
+      ASSERT_TRUE(v) << v.error().message;
+      EXPECT_EQ(v->verdict, Verdict::kMatch) << path << ": " << v->sentence;
+    }
+  }
+}
+
+fs::path GgufGolden(const std::string& name) {
+  return fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/gguf" / name;
+}
+
+TEST(EngineSubject, SaysWhichOfThePrecisionVerdictsItIs) {
+  ThreadPool pool(1);
+  struct Case {
+    fs::path path;
+    EngineOptions options;
+    Verdict verdict;
+  };
+  const EngineOptions plain{.threads = 2};
+  EngineOptions rounded_cache = kExact;
+  rounded_cache.kv = KvType::kBF16;
+  for (const Case& c : {Case{GgufGolden("llama-Q4_0.gguf"), plain, Verdict::kQuantizedActivations},
+                        {GgufGolden("llama-Q4_0.gguf"), rounded_cache, Verdict::kPrecision},
+                        {GgufGolden("llama-Q4_0.gguf"), kExact, Verdict::kMatch},
+                        {Golden("gemma3"), rounded_cache, Verdict::kPrecision},
+                        {Golden("mixtral"), rounded_cache, Verdict::kPrecision}}) {
+    const auto reference = OpenSubject(c.path, pool);
+    const auto engine = OpenSubject("engine:" + c.path.string(), pool, c.options);
+    ASSERT_TRUE(reference && engine) << c.path;
+    const auto v = Verify(**reference, **engine, {}, kGoOn);
+    ASSERT_TRUE(v) << v.error().message;
+    EXPECT_EQ(v->verdict, c.verdict) << c.path << ": " << v->sentence;
+    // The engine as the reference: what it rounds explains as much from there.
+    const auto swapped = Verify(**engine, **reference, {}, kGoOn);
+    EXPECT_EQ(swapped->verdict, c.verdict) << c.path << ": " << swapped->sentence;
+  }
+}
+
+// Rounding is no excuse for another model.
+TEST(EngineSubject, AFaultIsADifferenceAtEveryPrecision) {
+  ThreadPool pool(1);
+  const fs::path path = GgufGolden("llama-Q4_0.gguf");
+  const auto reference = OpenSubject(path, pool);
+  ASSERT_TRUE(reference);
+  const auto faults = {
+      +[](ModelSpec& spec) {
+        for (LayerSpec& layer : spec.layers) std::get<AttentionSpec>(layer.mixer).rope->theta *= 4;
+      },
+      +[](ModelSpec& spec) { spec.layers[0].mlp_pre_norm->eps *= 1e5; },
+      +[](ModelSpec& spec) { std::get<AttentionSpec>(spec.layers[1].mixer).sliding_window = 3; },
+  };
+  int number = 0;
+  for (const auto& fault : faults) {
+    Model model = *LoadModel(path);
+    fault(model.spec);
+    for (const EngineOptions& options : {EngineOptions{.threads = 2}, kExact}) {
+      const auto engine =
+          EngineSubject::Create(ReferenceSubject::Create(model, TextModel{}, pool), options);
+      ASSERT_TRUE(engine) << engine.error().message;
+      const auto v = Verify(**reference, **engine, {}, kGoOn);
+      ASSERT_TRUE(v);
+      EXPECT_EQ(v->verdict, Verdict::kDiffers) << number << ": " << v->sentence;
+    }
+    ++number;
+  }
+}
+
+TEST(EngineSubject, HasNoIntermediatesAndSaysSo) {
+  ThreadPool pool(1);
+  const auto engine = OpenSubject("engine:" + Golden("qwen2").string(), pool, kExact);
+  ASSERT_TRUE(engine);
+  Probe probe{.name = "p", .ids = {1, 2}, .steps = 2};
+  probe.taps = {{Tap::kQRope, -1}};
+  const auto run = (*engine)->Run(probe, kGoOn);
+  ASSERT_FALSE(run);
+  EXPECT_NE(run.error().message.find("no intermediates"), std::string::npos);
+  const auto trace =
+      OpenSubject("engine:" + (Golden("qwen2") / "golden.safetensors").string(), pool);
+  ASSERT_FALSE(trace);
+  EXPECT_NE(trace.error().message.find("recorded trace"), std::string::npos);
 }
 
 }  // namespace

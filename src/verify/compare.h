@@ -24,6 +24,11 @@ double AssumedNoise(std::span<const double> logits);
 // an infinite difference would make an infinite noise, and that an infinite tolerance.
 int64_t FirstNotFinite(std::span<const double> logits);
 
+// A program that rounds more than fp32 does is allowed what that rounding moves the reference's own
+// logits, this many times: the rounding is the same, where it falls is not (EngineRounding measures
+// the shares that docs/numerics.md lists).
+inline constexpr double kRoundingMultiple = 3;
+
 // Bounds of the conformance tests (tests/conformance.cc). Against a run in fp64 only the golden's
 // own fp32 rounding is left: half of two implementations'. The two real models are held to one
 // number: five times the largest noise that their goldens record (6e-5, on logits of about 20).

@@ -54,33 +54,54 @@ std::string NotFinite(const std::vector<double>& a, const std::vector<double>& b
   return "";
 }
 
-void Conclude(PromptComparison& out) {
-  if (out.positions_max_abs && *out.positions_max_abs > out.tolerance) {
-    out.verdict = Verdict::kDiffers;
-    out.sentence = fmt::format("max |Δ| over the prompt's positions is {}",
-                               Times(*out.positions_max_abs, out.tolerance));
-  }
-  const auto beyond = std::find_if(
-      out.steps.begin(), out.steps.end(),
-      [&](const StepComparison& step) { return step.difference.max_abs > out.tolerance; });
-  if (beyond != out.steps.end()) {
-    out.verdict = Verdict::kDiffers;
-    out.sentence = fmt::format("max |Δ| at {} is {}", StepName(beyond->step),
-                               Times(beyond->difference.max_abs, out.tolerance));
-  }
+// Beyond the tolerance is a difference unless the rounding explains it.
+Verdict Beyond(const PromptComparison& p, double value, Precision precision) {
+  if (!p.rounding || !(value <= p.allowed())) return Verdict::kDiffers;
+  return precision == Precision::kQuantizedActivations ? Verdict::kQuantizedActivations
+                                                       : Verdict::kPrecision;
+}
+
+std::string Explained(const PromptComparison& p, double value) {
+  if (!p.rounding) return Times(value, p.tolerance);
+  return fmt::format("{:.2e}, {:.2g} times what the rounding does to the reference ({:.2e})", value,
+                     value / *p.rounding, *p.rounding);
+}
+
+void Conclude(Precision precision, PromptComparison& out) {
+  const auto differs = [&](double value, const std::string& where) {
+    out.verdict = Beyond(out, value, precision);
+    out.sentence = fmt::format("max |Δ| {} is {}", where, Explained(out, value));
+  };
+  // Of the steps the first that is too far; where rounding explains all that is, the worst.
+  const auto first_beyond = [&](double limit) {
+    return std::find_if(out.steps.begin(), out.steps.end(), [&](const StepComparison& step) {
+      return !(step.difference.max_abs <= limit);
+    });
+  };
+  const double positions = out.positions_max_abs.value_or(0);
+  if (!(positions <= out.tolerance)) differs(positions, "over the prompt's positions");
+  if (const auto step = first_beyond(out.allowed()); step != out.steps.end())
+    differs(step->difference.max_abs, "at " + StepName(step->step));
+  else if (const StepComparison* worst = out.WorstStep();
+           worst != nullptr && worst->difference.max_abs > std::max(out.tolerance, positions))
+    differs(worst->difference.max_abs, "at " + StepName(worst->step));
   if (out.parting) {
     const Parting& parting = *out.parting;
     const std::string gap =
         parting.gap ? fmt::format("{:.1e}", *parting.gap) : "an unknown distance";
     const std::string where =
-        fmt::format("token {} instead of {} at {} (the reference's logits are {} apart)",
+        fmt::format("token {} instead of {} at {} (their logits are {} apart)",
                     parting.candidate_token, parting.reference_token, StepName(parting.step), gap);
     if (!parting.near_tie) {
-      const bool known = out.verdict == Verdict::kDiffers;
+      const bool known = out.verdict != Verdict::kMatch;
       out.verdict = Verdict::kDiffers;
       out.sentence = known ? fmt::format("{}; {}", out.sentence, where) : where;
     } else if (out.verdict == Verdict::kMatch) {
       out.sentence = fmt::format("near tie: {}, within rounding", where);
+      // A tie only for who rounds more.
+      if (*parting.gap > 2 * out.tolerance) out.verdict = Beyond(out, *parting.gap / 2, precision);
+    } else if (out.verdict != Verdict::kDiffers) {
+      out.sentence += fmt::format("; near tie: {}", where);
     }
   }
   if (out.verdict == Verdict::kMatch && out.sentence.empty()) {
@@ -97,6 +118,10 @@ std::string_view VerdictName(Verdict verdict) {
   switch (verdict) {
     case Verdict::kMatch:
       return "match";
+    case Verdict::kPrecision:
+      return "precision";
+    case Verdict::kQuantizedActivations:
+      return "quantized activations";
     case Verdict::kDiffers:
       return "differs";
     case Verdict::kDifferentTokens:
@@ -135,6 +160,10 @@ double PromptComparison::max_abs() const {
   return std::max(positions_max_abs.value_or(0), worst != nullptr ? worst->difference.max_abs : 0);
 }
 
+double PromptComparison::allowed() const {
+  return tolerance + kRoundingMultiple * rounding.value_or(0);
+}
+
 double PromptComparison::max_kl() const {
   double kl = 0;
   for (const StepComparison& step : steps) kl = std::max(kl, step.difference.kl);
@@ -147,7 +176,7 @@ int64_t PromptComparison::top1_equal() const {
 }
 
 PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t steps,
-                             Measured measured) {
+                             Measured measured, const std::optional<RoundingEffect>& rounding) {
   PromptComparison out;
   out.name = a.name;
   out.tokens = static_cast<int64_t>(a.ids.size());
@@ -157,6 +186,8 @@ PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t
     if (not_finite.empty()) not_finite = NotFinite(row_a, row_b, where);
   };
   SetNoise(a, b, measured, out);
+  // What is no number allows nothing.
+  if (rounding && std::isfinite(rounding->max_abs)) out.rounding = rounding->max_abs;
   if (a.logits && b.logits && a.logits->shape == b.logits->shape) {
     double worst = 0;
     for (int64_t row = 0; row < a.logits->num_rows(); ++row) {
@@ -181,14 +212,17 @@ PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t
     if (token_a != token_b) {
       Parting parting{.step = k, .reference_token = token_a, .candidate_token = token_b};
       parting.gap = GapAt(a, k, token_b);
-      // Each of the two logits may be off by the tolerance.
-      parting.near_tie = parting.gap && *parting.gap <= 2 * out.tolerance;
+      // A recording may lack that step. Of a side that rounds more its own logits then tell: two
+      // tokens that it holds further apart than its rounding reaches were no tie.
+      if (!parting.gap && out.rounding) parting.gap = GapAt(b, k, token_a);
+      // Each of the two logits may be off by so much.
+      parting.near_tie = parting.gap && *parting.gap <= 2 * out.allowed();
       out.parting = parting;
       break;
     }
     ++out.greedy_equal;
   }
-  Conclude(out);
+  Conclude(rounding ? rounding->precision : Precision::kFull, out);
   if (!not_finite.empty()) {
     out.verdict = Verdict::kSubjectFailed;
     out.sentence = std::move(not_finite);

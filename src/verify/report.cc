@@ -19,6 +19,10 @@ Json PromptToJson(const PromptComparison& p) {
     out["noise"] = Number(p.noise);
     out["noise_source"] = NoiseSourceName(p.noise_source);
     out["tolerance"] = Number(p.tolerance);
+    if (p.rounding) {
+      out["rounding"] = Number(*p.rounding);
+      out["allowed"] = Number(p.allowed());
+    }
     out["max_abs"] = Number(p.max_abs());
     if (p.positions_max_abs) out["positions_max_abs"] = Number(*p.positions_max_abs);
     out["max_kl"] = Number(p.max_kl());
@@ -54,6 +58,7 @@ Json ToJson(const Verification& v) {
               {"reference", v.reference},
               {"candidate", v.candidate},
               {"tolerance_rule", fmt::format("{} * noise + {:g}", kNoiseMultiple, kToleranceFloor)},
+              {"rounding_rule", fmt::format("tolerance + {:g} * rounding", kRoundingMultiple)},
               {"notes", v.notes},
               {"prompts", Json::array()}};
   for (const PromptComparison& prompt : v.prompts) out["prompts"].push_back(PromptToJson(prompt));

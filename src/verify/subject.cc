@@ -11,5 +11,8 @@ Result<std::string> Subject::RenderChat(std::string_view) const {
 Result<std::vector<int32_t>> Subject::Tokenize(const Rendered&) const {
   return UnsupportedError("{}: has no tokenizer", Name());
 }
+Result<double> Subject::MeasureRounding(const PromptTrace&, double, const Progress&) {
+  return UnsupportedError("{}: cannot measure what its rounding does", Name());
+}
 
 }  // namespace lockstep

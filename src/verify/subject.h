@@ -33,6 +33,13 @@ struct Probe {
   std::vector<TapPlace> taps;           // intermediates of the prompt
 };
 
+// What a subject keeps of the numbers in between, by its own account.
+enum class Precision : uint8_t {
+  kFull,                  // fp32 or better: only the order of additions differs from others'
+  kRounded,               // the same math with other rounding: a 16-bit cache, bf16 activations
+  kQuantizedActivations,  // codes in front of quantized weights
+};
+
 // How a chat template or plain text becomes ids.
 struct Rendered {
   std::string text;
@@ -55,6 +62,7 @@ class Subject {
     bool tokenizes = false;      // Tokenize works
     bool renders_chat = false;   // RenderChat works
     bool measures_noise = false;
+    Precision precision = Precision::kFull;
   };
 
   virtual ~Subject() = default;
@@ -73,6 +81,13 @@ class Subject {
 
   // Runs a probe from an empty state. A recording knows only its own prompts.
   virtual Result<PromptTrace> Run(const Probe& probe, const Progress& progress) = 0;
+
+  // Below full precision: how far rounding as it does moves the logits of the reference's own
+  // formulas (max |Δ|), at the positions of `run`, on its ids and greedy tokens. Measured on the
+  // formulas, so that a mistake of the subject is no excuse for itself. What is found to be
+  // `enough` need not be measured further.
+  virtual Result<double> MeasureRounding(const PromptTrace& run, double enough,
+                                         const Progress& progress);
 };
 
 }  // namespace lockstep

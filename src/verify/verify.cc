@@ -11,20 +11,22 @@ Verdict Worst(const std::vector<PromptComparison>& prompts) {
     return std::any_of(prompts.begin(), prompts.end(),
                        [&](const PromptComparison& p) { return p.verdict == verdict; });
   };
-  for (const Verdict verdict : {Verdict::kDiffers, Verdict::kDifferentTokens,
-                                Verdict::kSubjectFailed, Verdict::kNotComparable})
+  for (const Verdict verdict :
+       {Verdict::kDiffers, Verdict::kDifferentTokens, Verdict::kSubjectFailed,
+        Verdict::kNotComparable, Verdict::kQuantizedActivations, Verdict::kPrecision})
     if (any(verdict)) return verdict;
   return Verdict::kMatch;
 }
 
 std::string Sentence(const Verification& v) {
   size_t matches = 0;
-  double worst = 0, worst_ratio = 0;
+  double worst = 0, worst_ratio = 0, worst_share = 0;
   for (const PromptComparison& prompt : v.prompts) {
     matches += prompt.verdict == Verdict::kMatch;
     if (prompt.tolerance > 0) {
       worst = std::max(worst, prompt.max_abs());
       worst_ratio = std::max(worst_ratio, prompt.max_abs() / prompt.tolerance);
+      if (prompt.rounding) worst_share = std::max(worst_share, prompt.max_abs() / *prompt.rounding);
     }
   }
   const std::string numbers =
@@ -38,6 +40,14 @@ std::string Sentence(const Verification& v) {
           "the candidate's logits differ from the reference's on {} of {} prompts "
           "({})",
           v.prompts.size() - matches, v.prompts.size(), numbers);
+    case Verdict::kPrecision:
+    case Verdict::kQuantizedActivations:
+      return fmt::format(
+          "the same model, less exactly: {} explains every difference on all {} prompts (max |Δ| "
+          "{:.2e}, at most {:.2g} times what that rounding does to the reference; {} are allowed)",
+          v.verdict == Verdict::kPrecision ? "rounding the activations or the cache"
+                                           : "quantizing the activations",
+          v.prompts.size(), worst, worst_share, kRoundingMultiple);
     case Verdict::kDifferentTokens:
     case Verdict::kSubjectFailed:
     case Verdict::kNotComparable:
@@ -55,6 +65,22 @@ PromptComparison Failed(const Probe& probe, const Error& error) {
   out.tokens = static_cast<int64_t>(probe.ids.size());
   out.sentence = error.message;
   return out;
+}
+
+// What the two sides' rounding does together; nothing where both have full precision.
+Result<std::optional<RoundingEffect>> Rounding(Subject& reference, const PromptTrace& a,
+                                               Subject& candidate, const PromptTrace& b,
+                                               double enough, const Progress& progress) {
+  std::optional<RoundingEffect> effect;
+  for (const auto& [subject, run] : {std::pair{&reference, &a}, {&candidate, &b}}) {
+    const Precision precision = subject->Can().precision;
+    if (precision == Precision::kFull) continue;
+    LS_TRY(const double moved, subject->MeasureRounding(*run, enough, progress));
+    if (!effect) effect.emplace();
+    effect->precision = std::max(effect->precision, precision);
+    effect->max_abs += moved;
+  }
+  return effect;
 }
 
 }  // namespace
@@ -103,14 +129,29 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
     if (!b && IsInterrupted(b.error())) return tl::unexpected(b.error());
     PromptComparison compared = a && b ? CompareRuns(*a, *b, options.steps, measured)
                                        : Failed(probe, a ? b.error() : a.error());
+    if (compared.verdict == Verdict::kDiffers) {
+      const double unexplained = std::max(
+          compared.max_abs(), compared.parting ? compared.parting->gap.value_or(0) / 2 : 0);
+      const auto rounding = Rounding(reference, *a, candidate, *b, unexplained / kRoundingMultiple,
+                                     told("candidate"));
+      if (!rounding && IsInterrupted(rounding.error())) return tl::unexpected(rounding.error());
+      if (!rounding)
+        out.notes.push_back(fmt::format("{}: {}", probe.name, rounding.error().message));
+      else if (*rounding)
+        compared = CompareRuns(*a, *b, options.steps, measured, *rounding);
+    }
     compared.name = probe.name;
     const bool answered =
-        compared.verdict == Verdict::kMatch || compared.verdict == Verdict::kDiffers;
+        compared.verdict != Verdict::kSubjectFailed && compared.verdict != Verdict::kNotComparable;
     if (!plan.token_faults[i].empty() && answered) {
       // The logits below are those of the same ids: they tell whether the models agree otherwise.
       compared.sentence = fmt::format(
           "{}; on the first's ids the logits {}", plan.token_faults[i],
-          compared.verdict == Verdict::kMatch ? "match" : "differ: " + compared.sentence);
+          compared.verdict == Verdict::kMatch
+              ? "match"
+              : fmt::format("differ{}: {}",
+                            compared.verdict == Verdict::kDiffers ? "" : " by rounding alone",
+                            compared.sentence));
       compared.verdict = Verdict::kDifferentTokens;
     } else if (!plan.token_faults[i].empty()) {
       compared.verdict = Verdict::kDifferentTokens;

@@ -17,11 +17,15 @@
 namespace lockstep {
 
 enum class Verdict {
-  kMatch,            // every compared logit within the tolerance; a greedy flip only at a near tie
-  kDiffers,          // at least one is not
-  kDifferentTokens,  // tokenizer or chat template give the two other ids for the same text
-  kSubjectFailed,    // one of the two gave an error, or something that is no number
-  kNotComparable,    // the two have no logits of a common position: there is no answer
+  kMatch,  // every compared logit within the tolerance; a greedy flip only at a near tie
+  // Beyond the tolerance, and within what the rounding that a side owns up to does to the
+  // reference's own formulas: the same model, less exactly.
+  kPrecision,             // 16-bit cache, bf16 activations: Precision::kRounded
+  kQuantizedActivations,  // Precision::kQuantizedActivations
+  kDiffers,               // at least one is not
+  kDifferentTokens,       // tokenizer or chat template give the two other ids for the same text
+  kSubjectFailed,         // one of the two gave an error, or something that is no number
+  kNotComparable,         // the two have no logits of a common position: there is no answer
 };
 std::string_view VerdictName(Verdict verdict);  // "match", "differs", "different tokens", ...
 
@@ -55,6 +59,9 @@ struct PromptComparison {
   double noise = 0;
   NoiseSource noise_source = NoiseSource::kAssumed;
   double tolerance = 0;
+  // Where logits lay beyond the tolerance and a side rounds more than fp32: what that does to the
+  // reference's formulas here, as measured.
+  std::optional<double> rounding;
   std::optional<double> positions_max_abs;  // over every prompt position, where both have them
   std::vector<StepComparison> steps;        // those both have logits for, while they agree
   int64_t greedy_compared = 0;              // tokens both gave, at most options.steps
@@ -63,6 +70,7 @@ struct PromptComparison {
 
   const StepComparison* WorstStep() const;  // nullptr when no step was compared
   double max_abs() const;                   // over positions and steps
+  double allowed() const;                   // the tolerance, and what the rounding explains
   double max_kl() const;
   int64_t top1_equal() const;  // of steps
 };
@@ -109,10 +117,16 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
 struct Measured {
   bool reference = false, candidate = false;
 };
+// What less precision does on a prompt, measured (Subject::MeasureRounding).
+struct RoundingEffect {
+  Precision precision = Precision::kFull;
+  double max_abs = 0;
+};
 // Compares two runs of one prompt. `steps` bounds the greedy tokens that count. The noise is the
 // reference's; the candidate's counts only where it was measured and the reference has none.
 PromptComparison CompareRuns(const PromptTrace& reference, const PromptTrace& candidate,
-                             int64_t steps, Measured measured = {});
+                             int64_t steps, Measured measured = {},
+                             const std::optional<RoundingEffect>& rounding = {});
 
 // Fails only when nothing can be asked at all (no prompts, Ctrl-C); a subject's error is a verdict.
 Result<Verification> Verify(Subject& reference, Subject& candidate, const VerifyOptions& options,

@@ -219,13 +219,56 @@ TEST(CompareRuns, PositionsOfThePromptCount) {
   EXPECT_EQ(c.positions_max_abs, 0.1);
 }
 
+TEST(CompareRuns, BeyondTheToleranceTheRoundingExplainsSoMuchAndNoMore) {
+  const PromptTrace a = RunOf({1, 2, 3});
+  const RoundingEffect codes{Precision::kQuantizedActivations, 0.01};
+  for (const auto& [share, verdict] : {std::pair{0.9, Verdict::kQuantizedActivations},
+                                       {kRoundingMultiple * 0.99, Verdict::kQuantizedActivations},
+                                       {kRoundingMultiple * 1.1, Verdict::kDiffers}}) {
+    PromptTrace b = a;
+    Nudge(b, 1, share * codes.max_abs);
+    const PromptComparison c = CompareRuns(a, b, 20, {}, codes);
+    EXPECT_EQ(c.verdict, verdict) << share << c.sentence;
+    EXPECT_NE(c.sentence.find("times what the rounding does"), std::string::npos) << c.sentence;
+    EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kDiffers);
+  }
+  PromptTrace b = a;
+  Nudge(b, 1, 0.01);
+  EXPECT_EQ(CompareRuns(a, b, 20, {}, RoundingEffect{Precision::kRounded, 0.01}).verdict,
+            Verdict::kPrecision);
+  // What needs no explanation is a match.
+  EXPECT_EQ(CompareRuns(a, a, 20, {}, codes).verdict, Verdict::kMatch);
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")})
+    EXPECT_EQ(CompareRuns(a, b, 20, {}, RoundingEffect{Precision::kRounded, bad}).verdict,
+              Verdict::kDiffers);
+}
+
+TEST(CompareRuns, ATieForWhoRoundsMoreIsNoMatch) {
+  const PromptTrace a = RunOf({1, 2, 3}, 1e-5, 0.03);
+  PromptTrace b = a;
+  b.greedy[2] = 4;
+  auto& row = std::get<std::vector<double>>(b.steps.at(2).values);
+  std::swap(row[3], row[4]);
+  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kDiffers);
+  const RoundingEffect codes{Precision::kQuantizedActivations, 0.02};
+  const PromptComparison c = CompareRuns(a, b, 20, {}, codes);
+  EXPECT_EQ(c.verdict, Verdict::kQuantizedActivations) << c.sentence;
+  EXPECT_TRUE(c.parting->near_tie);
+  EXPECT_EQ(
+      CompareRuns(a, b, 20, {}, RoundingEffect{Precision::kQuantizedActivations, 1e-3}).verdict,
+      Verdict::kDiffers);
+}
+
 // A subject that answers as it is told.
 class Fake : public Subject {
  public:
   Fake(std::string name, int32_t first_id) : name_(std::move(name)), first_id_(first_id) {}
   std::string Name() const override { return name_; }
   Abilities Can() const override {
-    return {.any_prompt = true, .tokenizes = true, .renders_chat = !prefix.empty()};
+    return {.any_prompt = true,
+            .tokenizes = true,
+            .renders_chat = !prefix.empty(),
+            .precision = precision};
   }
   int64_t vocab_size() const override { return vocab; }
   std::vector<std::string> Notes() const override { return notes; }
@@ -244,6 +287,13 @@ class Fake : public Subject {
     return run;
   }
 
+  Result<double> MeasureRounding(const PromptTrace&, double, const Progress&) override {
+    if (!rounding) return InputError("{}: no memory", name_);
+    return *rounding;
+  }
+
+  Precision precision = Precision::kFull;
+  std::optional<double> rounding;
   int64_t vocab = kVocab;
   std::vector<std::string> notes;
   std::string prefix;
@@ -270,6 +320,26 @@ TEST(Verify, OneDifferentLogitDiffers) {
   Fake a("a", 1), b("b", 1);
   b.offset = 0.01;
   EXPECT_EQ(Verify(a, b, {}, kGoOn)->verdict, Verdict::kDiffers);
+}
+
+TEST(Verify, WhatASideRoundsIsMeasuredWhereItIsNeeded) {
+  for (const bool candidate : {true, false}) {
+    Fake a("a", 1), b("b", 1);
+    Fake& rough = candidate ? b : a;
+    rough.precision = Precision::kQuantizedActivations;
+    EXPECT_EQ(Verify(a, b, {}, kGoOn)->verdict, Verdict::kMatch);  // nothing to explain
+    b.offset = 0.01;
+    const auto unknown = Verify(a, b, {}, kGoOn);
+    EXPECT_EQ(unknown->verdict, Verdict::kDiffers);
+    EXPECT_NE(unknown->notes.front().find("no memory"), std::string::npos);
+    rough.rounding = 0.01;
+    const auto v = Verify(a, b, {}, kGoOn);
+    EXPECT_EQ(v->verdict, Verdict::kQuantizedActivations);
+    EXPECT_NE(v->sentence.find("less exactly"), std::string::npos) << v->sentence;
+    EXPECT_EQ(ToJson(*v)["prompts"][0]["rounding"], 0.01);
+    rough.rounding = 1e-3;
+    EXPECT_EQ(Verify(a, b, {}, kGoOn)->verdict, Verdict::kDiffers);
+  }
 }
 
 TEST(Verify, AFailingSubjectIsAVerdictWithItsSentence) {

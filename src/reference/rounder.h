@@ -1,0 +1,26 @@
+// Rounder: rounds intermediates of the reference on purpose, to measure what a program that keeps
+// fewer bits does to the logits (docs/numerics.md, "Precision verdicts"). Without one nothing is
+// rounded but by the arithmetic itself.
+#pragma once
+
+#include "base/matrix_view.h"
+#include "model/weight_view.h"
+
+namespace lockstep {
+
+template <typename T>
+class Rounder {
+ public:
+  virtual ~Rounder() = default;
+  // Rows that are about to be multiplied with `weight`; `head`: those give logits.
+  virtual void Input(const WeightView& weight, bool head, MatrixView<T> rows) const = 0;
+  // Of attention, [position, heads * dim]: queries before they meet keys, keys and values as they
+  // are kept; each head's part begins a new row of `dim`.
+  virtual void Queries(size_t dim, MatrixView<T> rows) const = 0;
+  virtual void Keys(size_t dim, MatrixView<T> rows) const = 0;
+  virtual void Values(size_t dim, MatrixView<T> rows) const = 0;
+  // The softmax' weights of one query.
+  virtual void AttentionWeights(std::span<T> weights) const = 0;
+};
+
+}  // namespace lockstep
