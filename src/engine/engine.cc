@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <new>
 
@@ -30,6 +31,15 @@ struct ActivationsName {
 };
 constexpr ActivationsName kActivationsNames[] = {
     {Activations::kInt8, "int8"}, {Activations::kBF16, "bf16"}, {Activations::kF32, "fp32"}};
+
+template <typename Row, size_t n>
+constexpr std::array<std::string_view, n> NamesIn(const Row (&table)[n]) {
+  std::array<std::string_view, n> names;
+  for (size_t i = 0; i < n; ++i) names[i] = table[i].name;
+  return names;
+}
+constexpr auto kNamesOfKvTypes = NamesIn(kKvTypeNames);
+constexpr auto kNamesOfActivations = NamesIn(kActivationsNames);
 
 // What each layer keeps of a position.
 struct LayerMemory {
@@ -84,6 +94,8 @@ std::optional<Activations> ActivationsNamed(std::string_view name) {
   return std::nullopt;
 }
 
+std::span<const std::string_view> ActivationsNames() { return kNamesOfActivations; }
+
 std::string_view Name(KvType type) {
   return std::ranges::find(kKvTypeNames, type, &KvTypeName::type)->name;
 }
@@ -93,6 +105,8 @@ std::optional<KvType> KvTypeNamed(std::string_view name) {
     if (type.name == name) return type.type;
   return std::nullopt;
 }
+
+std::span<const std::string_view> KvTypeNames() { return kNamesOfKvTypes; }
 
 KvType ChooseKvType(const ExecutionPlan& plan, Activations activations) {
   const auto rounds = [&](const Projection& projection) {

@@ -39,9 +39,11 @@ Result<const KernelTable*> FindKernels(std::string_view name = {});
 // "int8", "bf16", "fp32".
 std::string_view Name(Activations activations);
 std::optional<Activations> ActivationsNamed(std::string_view name);
+std::span<const std::string_view> ActivationsNames();  // all, for who asks
 // "fp32", "fp16", "bf16", "q16", "q8".
 std::string_view Name(KvType type);
 std::optional<KvType> KvTypeNamed(std::string_view name);
+std::span<const std::string_view> KvTypeNames();
 
 // What the cache holds unless told otherwise: q16 where int8 or bf16 activations meet the
 // weights, whose error is far above what it adds; fp32 elsewhere.
