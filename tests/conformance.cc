@@ -149,10 +149,11 @@ void CheckGreedy(const PromptTrace& golden, const std::vector<std::vector<double
   }
 }
 
+constexpr double kEngineBound = 2e-4;
+
 // The engine at its most exact.
 Status CheckEngine(const Model& model, const PromptTrace& golden, const std::string& where,
                    CaseResult& out) {
-  constexpr double kEngineBound = 2e-4;
   const std::vector<double> expected = AllValues(*golden.logits);
   const double bound = kEngineBound * std::max(1.0, MaxAbs(expected));
   for (const KernelTable* table : KernelTables()) {
@@ -221,6 +222,24 @@ Status CheckPrompt(const Model& model, ThreadPool& pool, const PromptTrace& gold
   LS_TRY(const auto rows, Decode(single, golden.ids, golden.greedy));
   CheckGreedy(golden, rows, noise, bound, where, out);
   return CheckEngine(model, golden, where, out);
+}
+
+// The same of a recording that holds some steps alone.
+Status CheckEngineSteps(const Model& model, const PromptTrace& golden, CaseResult& out) {
+  LS_TRY(const auto engine, Engine::Create(model.spec, model.weights,
+                                           {.threads = 1, .activations = Activations::kF32}));
+  KvSequence sequence = engine->NewSequence();
+  std::span<const int32_t> next = golden.ids;
+  for (size_t k = 0; k < golden.greedy.size(); ++k) {
+    LS_TRY(const auto logits, engine->Append(sequence, next));
+    next = std::span(golden.greedy).subspan(k, 1);
+    const std::vector<double> wanted = golden.StepLogits(static_cast<int64_t>(k));
+    if (wanted.empty()) continue;
+    const std::vector<double> row(logits.row(0).begin(), logits.row(0).end());
+    out.Check("engine", MaxAbsDifference(wanted, row), kEngineBound * std::max(1.0, MaxAbs(wanted)),
+              fmt::format("{}, greedy step {}", golden.name, k));
+  }
+  return {};
 }
 
 // What generate() gives under the checkpoint's own generation_config, where the golden has it.
@@ -347,6 +366,7 @@ Status RunRealCase(const fs::path& model_path, const fs::path& golden_path, Case
                 fmt::format("{}, greedy step {}", golden.name, step));
     }
     out.noise = std::max(out.noise, golden.noise.value_or(0));
+    LS_RETURN_IF_ERROR(CheckEngineSteps(subject->model(), golden, out));
     if (!golden.hidden_last) continue;
     const double scale = std::max(1.0, MaxAbs(AllValues(*golden.hidden_last)) / magnitude);
     const int64_t tokens = run.hidden->shape[1];
@@ -407,8 +427,8 @@ CaseResult RunCase(const Case& one) {
 }
 
 void PrintTable(const std::vector<CaseResult>& results) {
-  static constexpr const char* kChecks[] = {"logits", "hidden",     "decode",
-                                            "fp64",   "rows (ulp)", "sums"};
+  static constexpr const char* kChecks[] = {"logits",     "hidden", "decode", "fp64",
+                                            "rows (ulp)", "sums",   "engine"};
   fmt::print("\nshare of each bound that was used (1 is the bound)\n{:38}", "case");
   for (const char* check : kChecks) fmt::print("{:>11}", check);
   fmt::print("{:>10}\n", "greedy");

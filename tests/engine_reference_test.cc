@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"
@@ -14,6 +15,7 @@
 #include "model/random_weights.h"
 #include "reference/interpreter.h"
 #include "spec/fields.h"
+#include "spec/ledger.h"
 #include "spec/random_spec.h"
 #include "spec/rope_facts.h"
 
@@ -242,6 +244,67 @@ TEST(Engine, RefusesKernelsThatDoNotExist) {
   const auto engine = Engine::Create(spec, owned->weights, {});
   ASSERT_FALSE(engine);
   EXPECT_NE(engine.error().message.find("scalar"), std::string::npos) << engine.error().message;
+}
+
+// Pages hold what inspect's ledger promises; codes of keys add a scale for each 32 elements.
+TEST(Engine, TheCacheTakesWhatTheLedgerPredicts) {
+  const auto model = LoadModel(LOCKSTEP_SOURCE_DIR "/tests/golden/gguf/llama-Q4_K_M.gguf");
+  ASSERT_TRUE(model) << model.error().message;
+  for (const auto& [type, element_size] :
+       {std::pair{KvType::kF32, 4}, {KvType::kF16, 2}, {KvType::kBF16, 2}}) {
+    const auto engine = Engine::Create(model->spec, model->weights, {.threads = 1, .kv = type});
+    ASSERT_TRUE(engine);
+    auto sequence = (*engine)->NewSequence();
+    ASSERT_TRUE((*engine)->Append(sequence, Ids(model->spec, 64)));
+    const auto ledger =
+        ComputeLedger(model->spec, {.context = 64, .kv_element_size = element_size});
+    ASSERT_TRUE(ledger);
+    EXPECT_EQ((*engine)->cache().bytes_in_use(), static_cast<size_t>(ledger->kv_cache_full))
+        << Name(type);
+  }
+  const KvShape shape{KvType::kQ16, 3, 64, 64};
+  EXPECT_EQ(shape.PageBytes(), 3u * kPageTokens * (2 * 64 + 2 * 4 + 2 * 64));
+}
+
+// Two positions of a page lie in the same bytes of their values: two workers write them in one
+// call.
+TEST(Engine, TwoWorkersMayWriteNeighbouringPositions) {
+  const auto model = LoadModel(LOCKSTEP_SOURCE_DIR "/tests/golden/gguf/llama-Q4_K_M.gguf");
+  ASSERT_TRUE(model) << model.error().message;
+  const std::vector<int32_t> ids = Ids(model->spec, 64);
+  for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kBF16, KvType::kQ16, KvType::kQ8}) {
+    std::vector<float> expected;
+    for (const int threads : {1, 2}) {
+      const auto engine =
+          Engine::Create(model->spec, model->weights, {.threads = threads, .kv = type});
+      ASSERT_TRUE(engine);
+      for (int round = 0; round < (threads == 1 ? 1 : 40); ++round) {
+        auto sequence = (*engine)->NewSequence();
+        std::vector<float> found;
+        for (size_t at = 0; at < ids.size(); at += 2) {
+          const auto logits =
+              (*engine)->Append(sequence, std::span(ids).subspan(at, 2), Engine::Logits::kAll);
+          ASSERT_TRUE(logits);
+          const auto flat = Flat(*logits);
+          found.insert(found.end(), flat.begin(), flat.end());
+        }
+        if (threads == 1) expected = found;
+        ASSERT_EQ(found, expected) << Name(type) << ", round " << round;
+      }
+    }
+  }
+}
+
+TEST(Engine, WeightsThatAreNotNumbersGiveNoToken) {
+  const ModelSpec spec = RandomSpec(1);
+  const auto owned = RandomWeights(spec, 5);
+  for (float& w : owned->values) w = std::numeric_limits<float>::quiet_NaN();
+  const auto engine = Engine::Create(spec, owned->weights, {.threads = 2});
+  ASSERT_TRUE(engine);
+  auto sequence = (*engine)->NewSequence();
+  const auto logits = (*engine)->Append(sequence, Ids(spec, 5));
+  ASSERT_TRUE(logits);
+  for (const float x : logits->row(0)) ASSERT_TRUE(std::isnan(x));
 }
 
 TEST(Engine, RefusesWhatDoesNotFitAndStaysAsItWas) {

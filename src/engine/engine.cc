@@ -49,7 +49,9 @@ struct LayerMemory {
 
 LayerMemory MemoryOf(const AttentionSpec& a, KvType type, int64_t) {
   const KvShape shape{type, a.num_key_value_heads, a.head_dim, a.head_dim};
-  return {shape, {shape.PageBytes(), a.sliding_window}};
+  std::optional<int64_t> window;
+  if (a.sliding_window) window = std::min(*a.sliding_window, kLongestWindow);
+  return {shape, {shape.PageBytes(), window}};
 }
 LayerMemory MemoryOf(const MlaSpec& a, KvType type, int64_t) {
   const KvShape shape{type, a.num_attention_heads, a.qk_nope_head_dim + a.qk_rope_head_dim,
@@ -254,10 +256,13 @@ Status Engine::Run(std::span<EngineStep> steps) {
     LS_RETURN_IF_ERROR(state.Check(step));
     rows += static_cast<int64_t>(wanted(step));
     tokens += step.ids.size();
+    LS_CHECK(std::ranges::count(steps, step.sequence, &EngineStep::sequence) == 1,
+             "a sequence takes part twice");
   }
   const auto vocab = static_cast<size_t>(state.spec.embedding.vocab_size);
   const int64_t width = WidthOf(state.plan.head);
-  // All memory before the first token: what follows cannot fail half-way.
+  // All memory that grows with the call before its first token: what follows does not fail
+  // half-way.
   try {
     const int64_t together = std::min(static_cast<int64_t>(tokens), kMaxWalkTokens);
     state.ids.reserve(static_cast<size_t>(together));

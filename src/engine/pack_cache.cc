@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
 namespace lockstep {
@@ -56,8 +57,38 @@ std::vector<uint64_t> HashPieces(std::span<const std::byte> bytes, ThreadPool& p
   return table;
 }
 
+// A file of the cache's own; the folder may be anybody's, and hold anything else.
+struct CacheName {
+  bool hash = false;       // a remembered one (content_hash.h)
+  bool temporary = false;  // as WriteFileAtomically names them
+};
+
+// 32 digits of Hex, one of the two extensions, and of a temporary file ".PID-ATTEMPT.tmp".
+std::optional<CacheName> OwnName(std::string_view name) {
+  const auto skip = [&](std::string_view digits) {
+    const size_t count = std::min(name.find_first_not_of(digits), name.size());
+    name.remove_prefix(count);
+    return count;
+  };
+  const auto take = [&](std::string_view text) {
+    if (!name.starts_with(text)) return false;
+    name.remove_prefix(text.size());
+    return true;
+  };
+  if (skip("0123456789abcdef") != 2 * sizeof(ContentHash)) return std::nullopt;
+  CacheName own;
+  own.hash = take(kHashExtension);
+  if (!own.hash && !take(kExtension)) return std::nullopt;
+  if (name.empty()) return own;
+  constexpr std::string_view kDecimal = "0123456789";
+  own.temporary = take(".") && skip(kDecimal) > 0 && take("-") && skip(kDecimal) > 0 &&
+                  take(".tmp") && name.empty();
+  return own.temporary ? std::optional(own) : std::nullopt;
+}
+
 struct CacheFile {
   fs::path path;
+  CacheName name;
   uint64_t size = 0;
   fs::file_time_type used;
 };
@@ -68,10 +99,10 @@ std::vector<CacheFile> FilesIn(const fs::path& folder) {
   std::vector<CacheFile> files;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.find(kExtension) == std::string::npos && !name.ends_with(kHashExtension)) continue;
+    const std::optional<CacheName> name = OwnName(it->path().filename().string());
     std::error_code gone;
-    const CacheFile file{it->path(), it->file_size(gone), it->last_write_time(gone)};
+    if (!name || !it->is_regular_file(gone)) continue;
+    const CacheFile file{it->path(), *name, it->file_size(gone), it->last_write_time(gone)};
     if (!gone) files.push_back(file);
   }
   std::sort(files.begin(), files.end(),
@@ -82,8 +113,8 @@ std::vector<CacheFile> FilesIn(const fs::path& folder) {
 // A temporary file of a process that is gone, or a remembered hash (content_hash.h) of long ago.
 bool Abandoned(const CacheFile& file) {
   const auto age = fs::file_time_type::clock::now() - file.used;
-  return (file.path.extension() == ".tmp" && age > std::chrono::hours(1)) ||
-         (file.path.extension() == kHashExtension && age > std::chrono::hours(24 * 90));
+  if (file.name.temporary) return age > std::chrono::hours(1);
+  return file.name.hash && age > std::chrono::hours(24 * 90);
 }
 
 // What the packing made of the files, but for their content.
@@ -189,9 +220,9 @@ Status PackCache::MakeRoom(uint64_t needed) const {
     return InputError("{}: {} bytes are more than the {} that the cache may have here",
                       folder_.string(), needed, most);
   for (auto file = files.begin(); file != files.end() && held + needed > most; ++file) {
-    if (file->path.extension() == kHashExtension) continue;  // the smallest, and of use
-    fs::remove(file->path, error);  // a process that has it mapped keeps its bytes
-    held -= file->size;
+    if (file->name.hash) continue;  // the smallest, and of use
+    // A process that has it mapped keeps its bytes.
+    if (fs::remove(file->path, error)) held -= file->size;
   }
   return {};
 }

@@ -208,6 +208,40 @@ TEST_F(PackCacheTest, RoomIsMadeByRemovingWhatWasUsedLongestAgo) {
   EXPECT_FALSE(PackCache(cache(), size / 2).Store({4, 0}, bytes, pool)) << "more than it may have";
 }
 
+// The folder is whatever LOCKSTEP_CACHE names.
+TEST_F(PackCacheTest, FilesOfOthersAreNeitherCountedNorRemoved) {
+  ThreadPool pool(1);
+  const size_t size = 1 << 20;
+  const std::string hex = "0123456789abcdef0123456789abcdef";
+  const std::vector<std::string> others = {"notes.packed",
+                                           "notes.packed.zip",
+                                           hex + "0.packed",
+                                           hex.substr(1) + ".packed",
+                                           "A" + hex.substr(1) + ".packed",
+                                           hex + ".packed.old",
+                                           hex + ".packed.tmp",
+                                           hex + ".packed.1-.tmp",
+                                           hex + ".packed.1-0.tmp.bak",
+                                           "x" + hex + ".packed",
+                                           "passwords.hash",
+                                           hex + ".hash.txt",
+                                           hex + ".tmp",
+                                           hex};
+  const std::vector<std::string> own = {hex + ".packed", hex + ".packed.12-0.tmp", hex + ".hash",
+                                        hex + ".hash.7-13.tmp"};
+  fs::create_directories(cache());
+  const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(24 * 100);
+  for (const auto* names : {&others, &own})
+    for (const std::string& name : *names) {
+      std::ofstream(cache() / name) << std::string(size, 'x');
+      fs::last_write_time(cache() / name, long_ago);
+    }
+  const auto bytes = AllocatePacked(size);
+  ASSERT_TRUE(PackCache(cache(), size + (size >> 1)).Store({1, 0}, {bytes, size}, pool));
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(cache() / name)) << name;
+  for (const std::string& name : own) EXPECT_FALSE(fs::exists(cache() / name)) << name;
+}
+
 TEST_F(PackCacheTest, StartsAtTheSameTimeDoNotDisturbEachOther) {
   const std::string packed = Start();
   fs::remove_all(cache());

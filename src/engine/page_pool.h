@@ -1,5 +1,5 @@
 // PagePool: pages of one size, from slabs that are asked of the system as they are needed and given
-// back at the end. A page is zero when it is taken.
+// back at the end. A page is zero when it is taken, unless its taker asks for it as it is.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ class PagePool {
   // At least `count` pages can be taken afterwards; false: the system has no memory, and nothing
   // changed but that some may be free now. `most`: slabs of more bytes than that are no use.
   bool Reserve(size_t count, size_t most);
-  // A zeroed page with one reference. There must be one (Reserve).
+  // A page with one reference; zeroed = false: with whatever its last user left in it, for who
+  // writes all of it. There must be one (Reserve).
   KvPage* Take(bool zeroed = true);
   void Return(KvPage* page);  // its last reference is gone
 

@@ -101,7 +101,8 @@ RotaryTable::RotaryTable(const RopeSpec& rope)
 }
 
 void RotaryTable::Reserve(int64_t rows) {
-  if (static_cast<int64_t>(cos_.size()) >= rows * half_) return;
+  // Either may fail for want of memory: the second tells whether both are there.
+  if (static_cast<int64_t>(sin_.size()) >= rows * half_) return;
   cos_.resize(static_cast<size_t>(rows * half_));
   sin_.resize(static_cast<size_t>(rows * half_));
 }

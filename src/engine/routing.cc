@@ -26,67 +26,73 @@ size_t TakeBest(std::span<float> scores) {
   return best;
 }
 
-void DropWeakGroups(const RouterGroups& groups, std::span<float> scores) {
+void DropWeakGroups(const RouterGroups& groups, std::span<float> scores, RoutingScratch& s) {
   const auto n = static_cast<size_t>(groups.n_group);
   const size_t size = scores.size() / n;
-  std::vector<float> worth(n, 0.0f);
+  s.worth.assign(n, 0.0f);
   for (size_t g = 0; g < n; ++g) {
-    std::vector<float> group(scores.begin() + static_cast<std::ptrdiff_t>(g * size),
-                             scores.begin() + static_cast<std::ptrdiff_t>((g + 1) * size));
-    std::ranges::sort(group, std::greater());
+    const auto group = scores.subspan(g * size, size);
+    s.group.assign(group.begin(), group.end());
+    std::ranges::sort(s.group, std::greater());
     for (size_t i = 0; i < std::min(size, static_cast<size_t>(groups.best_per_group)); ++i)
-      worth[g] += group[i];
+      s.worth[g] += s.group[i];
   }
-  std::vector<bool> kept(n, false);
-  for (int64_t i = 0; i < groups.topk_group; ++i) kept[TakeBest(worth)] = true;
+  s.kept.assign(n, 0);
+  for (int64_t i = 0; i < groups.topk_group; ++i) s.kept[TakeBest(s.worth)] = 1;
   for (size_t e = 0; e < scores.size(); ++e)
-    if (!kept[e / size]) scores[e] = kNever;
+    if (s.kept[e / size] == 0) scores[e] = kNever;
 }
 
 // PhiMoE: see docs/model_spec.md, sparse_mixer_jitter.
-void RouteSparsely(double jitter, std::span<float> logits) {
-  const std::vector<float> all(logits.begin(), logits.end());
-  std::vector<float> left = all;
+void RouteSparsely(double jitter, std::span<float> logits, RoutingScratch& s) {
+  s.weights.assign(logits.begin(), logits.end());  // all
+  s.choice = s.weights;                            // left
   std::ranges::fill(logits, 0.0f);
   for (int pick = 0; pick < 2; ++pick) {
-    const float max = *std::ranges::max_element(left);
-    std::vector<float> near = left;
-    for (size_t e = 0; e < near.size(); ++e)
-      if ((max - all[e]) / std::max(std::abs(all[e]), max) > static_cast<float>(2 * jitter))
-        near[e] = kNever;
-    const size_t best = TakeBest(left);
-    SoftmaxOf(near);
-    logits[best] = near[best];
+    const float max = *std::ranges::max_element(s.choice);
+    s.near = s.choice;
+    for (size_t e = 0; e < s.near.size(); ++e)
+      if ((max - s.weights[e]) / std::max(std::abs(s.weights[e]), max) >
+          static_cast<float>(2 * jitter))
+        s.near[e] = kNever;
+    const size_t best = TakeBest(s.choice);
+    SoftmaxOf(s.near);
+    logits[best] = s.near[best];
   }
 }
 
 }  // namespace
 
 void RouteToken(const RouterSpec& router, int64_t num_experts_per_tok,
-                std::span<const float> selection_bias, std::span<float> logits) {
+                std::span<const float> selection_bias, std::span<float> logits, RoutingScratch& s) {
+  if (std::ranges::any_of(logits, [](float x) { return std::isnan(x); })) {
+    std::ranges::fill(logits, 0.0f);
+    std::ranges::fill(logits.first(static_cast<size_t>(num_experts_per_tok)), std::nanf(""));
+    return;
+  }
   if (router.scoring == RouterScoring::kSparseMixer)
-    return RouteSparsely(*router.sparse_mixer_jitter, logits);
+    return RouteSparsely(*router.sparse_mixer_jitter, logits, s);
   if (router.scoring == RouterScoring::kSoftmaxThenTopK) SoftmaxOf(logits);
   if (router.scoring == RouterScoring::kSigmoidThenTopK)
     for (float& e : logits) e = 1 / (1 + std::exp(-e));
-  std::vector<float> choice(logits.begin(), logits.end());
-  for (size_t e = 0; e < selection_bias.size(); ++e) choice[e] += selection_bias[e];
-  if (router.groups) DropWeakGroups(*router.groups, choice);
-  std::vector<size_t> chosen;
-  std::vector<float> weights;
+  s.choice.assign(logits.begin(), logits.end());
+  for (size_t e = 0; e < selection_bias.size(); ++e) s.choice[e] += selection_bias[e];
+  if (router.groups) DropWeakGroups(*router.groups, s.choice, s);
+  s.chosen.clear();
+  s.weights.clear();
   for (int64_t k = 0; k < num_experts_per_tok; ++k) {
-    chosen.push_back(TakeBest(choice));
-    weights.push_back(logits[chosen.back()]);
+    s.chosen.push_back(TakeBest(s.choice));
+    s.weights.push_back(logits[s.chosen.back()]);
   }
-  if (router.scoring == RouterScoring::kTopKThenSoftmax) SoftmaxOf(weights);
+  if (router.scoring == RouterScoring::kTopKThenSoftmax) SoftmaxOf(s.weights);
   if (router.normalize_top_k) {
     float sum = 0;
-    for (const float w : weights) sum += w;
-    for (float& w : weights) w /= sum + static_cast<float>(router.normalize_epsilon);
+    for (const float w : s.weights) sum += w;
+    for (float& w : s.weights) w /= sum + static_cast<float>(router.normalize_epsilon);
   }
-  ScaleRow(router.routed_scaling, static_cast<int64_t>(weights.size()), weights.data());
+  ScaleRow(router.routed_scaling, static_cast<int64_t>(s.weights.size()), s.weights.data());
   std::ranges::fill(logits, 0.0f);
-  for (size_t k = 0; k < chosen.size(); ++k) logits[chosen[k]] = weights[k];
+  for (size_t k = 0; k < s.chosen.size(); ++k) logits[s.chosen[k]] = s.weights[k];
 }
 
 }  // namespace lockstep

@@ -121,6 +121,7 @@ Result<uint64_t> Scheduler::Submit(Request request) {
 
 void Scheduler::Cancel(uint64_t request) {
   const std::lock_guard lock(mutex_);
+  if (open_ == 0) return;  // no step comes that would take the number away
   cancelled_.push_back(request);
   arrived_.notify_one();
 }

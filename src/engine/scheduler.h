@@ -128,7 +128,8 @@ class Scheduler {
 
   // Or: steps on a thread of its own whenever there is something to do, until Stop.
   void Start();
-  // Ends what has not ended, as cancelled. For good: nothing can be submitted afterwards.
+  // Ends what has not ended, as cancelled. For good: nothing can be submitted afterwards. Never out
+  // of a callback: it waits for the thread that the callback runs on.
   void Stop();
   // Waits until nothing waits or runs; false: it took longer.
   bool WaitUntilIdle(std::chrono::milliseconds most);

@@ -244,6 +244,18 @@ TEST(Scheduler, ACancelledRequestIsGoneBeforeTheNextStepWhereverItWas) {
   EXPECT_EQ(last.end->new_tokens, 1);
 }
 
+TEST(Scheduler, ACancelWhileIdleIsForgotten) {
+  HashStepper stepper;
+  Scheduler scheduler(stepper, Options());
+  Outcome outcome;
+  for (uint64_t number = 0; number < 4; ++number) scheduler.Cancel(number);
+  Submitted(scheduler, Ask(Ids(4, 1), 3, outcome));  // the first: one of these numbers
+  Finish(scheduler);
+  ASSERT_TRUE(outcome.end);
+  EXPECT_EQ(outcome.end->reason, StopReason::kLength);
+  EXPECT_EQ(outcome.ids.size(), 3u);
+}
+
 TEST(Scheduler, AnErrorEndsItsOwnRequestOnly) {
   HashStepper stepper;
   stepper.poison = true;

@@ -61,14 +61,15 @@ SpinPool::~SpinPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void SpinPool::Run(const std::function<void(int)>& fn) {
-  fn_ = &fn;
+void SpinPool::RunCall(Call call, const void* fn) {
+  call_ = call;
+  fn_ = fn;
   running_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   {
     const FlushDenormals flush;
-    fn(0);
+    call(fn, 0);
   }
   for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;)
     WaitWhile(running_, left);
@@ -93,7 +94,7 @@ void SpinPool::Loop(int worker) {
     WaitWhile(generation_, seen);
     seen = generation_.load(std::memory_order_acquire);
     if (stop_.load()) return;
-    (*fn_)(worker);
+    call_(fn_, worker);
     running_.fetch_sub(1, std::memory_order_release);
     running_.notify_one();
   }

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,16 +24,22 @@ class SpinPool {
 
   // Calls fn(worker) once on every worker and returns when all have returned. Inside, results that
   // would be denormal are zero, where the processor has a switch for it.
-  void Run(const std::function<void(int)>& fn);
+  template <typename Fn>
+  void Run(const Fn& fn) {
+    RunCall([](const void* f, int worker) { (*static_cast<const Fn*>(f))(worker); }, &fn);
+  }
 
   // Inside Run: no worker passes before all have come.
   void Barrier();
 
  private:
+  using Call = void (*)(const void* fn, int worker);
+  void RunCall(Call call, const void* fn);
   void Loop(int worker);
 
   std::vector<std::thread> threads_;
-  const std::function<void(int)>* fn_ = nullptr;
+  Call call_ = nullptr;
+  const void* fn_ = nullptr;
   alignas(64) std::atomic<uint32_t> generation_ = 0;  // of Run
   alignas(64) std::atomic<uint32_t> arrived_ = 0;     // at the barrier
   alignas(64) std::atomic<uint32_t> phase_ = 0;       // barriers passed

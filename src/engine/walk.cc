@@ -29,7 +29,7 @@ Walker::Walker(const ExecutionPlan& plan, const KernelTable& kernels, Activation
       hidden_(spec_.embedding.hidden_size),
       alone_(rows_ == 1) {}
 
-void Walker::Run() {
+void Walker::Run() noexcept {
   Embed();
   for (layer_index_ = 0; layer_index_ < plan_.layers.size(); ++layer_index_) {
     layer_ = &plan_.layers[layer_index_];

@@ -14,6 +14,7 @@
 #include "engine/kv_cache.h"
 #include "engine/plan.h"
 #include "engine/rotary.h"
+#include "engine/routing.h"
 #include "engine/spin_pool.h"
 
 namespace lockstep {
@@ -38,6 +39,9 @@ struct ProjectionInput {
   Buffer<uint16_t> bf16;
   void Reserve(int64_t rows, int64_t blocks);
 };
+
+// A window beyond this is none; sums with it stay far from overflow.
+inline constexpr int64_t kLongestWindow = int64_t{1} << 40;
 
 struct WalkSegment {
   KvSequence* sequence = nullptr;
@@ -74,6 +78,7 @@ class WalkBuffers {
 
   // Mixture of experts: rows of the same expert lie together.
   struct Experts {
+    RoutingScratch routing;
     std::vector<int32_t> active;  // experts that some row chose, ascending
     std::vector<int32_t> first;   // [active + 1]: their rows in `gathered`
     std::vector<int32_t> source;  // [gathered row]: its token row

@@ -67,18 +67,13 @@ WalkBuffers::WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> sha
 
 void WalkBuffers::Reserve(int64_t rows, int64_t head_rows) {
   const Sizes& s = sizes_;
-  if (head_rows > head_rows_) {
-    // Memory may run out: then nothing is held of what was.
-    const int64_t held = rows_;
-    rows_ = head_rows_ = 0;
-    input.Reserve(2 * head_rows, s.input_blocks);
-    rows_ = held, head_rows_ = head_rows;
-  }
-  if (rows <= rows_) return;
-  rows_ = 0;
+  if (rows <= rows_ && head_rows <= head_rows_) return;
+  rows = std::max(rows, rows_);
+  head_rows = std::max(head_rows, head_rows_);
+  rows_ = head_rows_ = 0;  // memory may run out on the way: then nothing counts as there
   const int64_t expert_rows = rows * s.experts_per_token;
   x.Reserve(rows * s.hidden);
-  input.Reserve(rows, s.input_blocks);
+  input.Reserve(std::max(rows, 2 * head_rows), s.input_blocks);
   latent.Reserve(rows, s.latent_blocks);
   attended.Reserve(rows, s.attended_blocks);
   middle.Reserve(expert_rows, s.middle_blocks);
@@ -88,17 +83,18 @@ void WalkBuffers::Reserve(int64_t rows, int64_t head_rows) {
   mlp_out.Reserve(expert_rows * s.mlp_out);
   for (RotaryTable& table : rotary) table.Reserve(rows);
   for (Worker& w : workers) w.pair.Reserve(rows * 4 * kBlockColumns);
-  if (!s.moe) {
-    rows_ = rows;
-    return;
+  if (s.moe) {
+    gathered.Reserve(expert_rows, s.input_blocks);
+    shared_out.Reserve(rows * s.mlp_out);
+    experts.source.resize(static_cast<size_t>(expert_rows));
+    experts.weight.resize(static_cast<size_t>(expert_rows));
+    experts.rows.resize(static_cast<size_t>(expert_rows));
+    experts.count.resize(static_cast<size_t>(rows));
   }
-  gathered.Reserve(expert_rows, s.input_blocks);
-  shared_out.Reserve(rows * s.mlp_out);
-  experts.source.resize(static_cast<size_t>(expert_rows));
-  experts.weight.resize(static_cast<size_t>(expert_rows));
-  experts.rows.resize(static_cast<size_t>(expert_rows));
-  experts.count.resize(static_cast<size_t>(rows));
+  last_segments.reserve(static_cast<size_t>(head_rows));
+  last_rows.reserve(static_cast<size_t>(head_rows));
   rows_ = rows;
+  head_rows_ = head_rows;
 }
 
 }  // namespace lockstep

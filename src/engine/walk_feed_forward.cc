@@ -17,9 +17,9 @@ float Apply(Activation activation, float x) {
     case Activation::kQuickGelu:
       return x / (1 + std::exp(-1.702f * x));
     case Activation::kRelu:
-      return x > 0 ? x : 0;
+      return x < 0 ? 0 : x;  // NaN stays NaN
     case Activation::kRelu2:
-      return x > 0 ? x * x : 0;
+      return x < 0 ? 0 : x * x;
   }
   return x;
 }
@@ -126,7 +126,7 @@ void Walker::Route(const MoeSpec& moe) {
   for (auto& rows : e.chosen) rows.clear();
   for (int64_t row = 0; row < rows_; ++row) {
     const std::span<float> logits(b_.wide.data() + row * width, layer_->experts.size());
-    RouteToken(moe.router, moe.num_experts_per_tok, layer_->selection_bias, logits);
+    RouteToken(moe.router, moe.num_experts_per_tok, layer_->selection_bias, logits, e.routing);
     for (size_t i = 0; i < logits.size(); ++i)
       if (logits[i] != 0) e.chosen[i].emplace_back(static_cast<int32_t>(row), logits[i]);
     e.count[static_cast<size_t>(row)] = 0;
@@ -158,15 +158,18 @@ void Walker::FeedForward(const MoeSpec& moe) {
   const int64_t gathered = e.first.back(), blocks = BlocksOf(hidden_);
   const int64_t padded = blocks * kBlockColumns;
   if (!alone_) {
+    Form form;
+    for (const MlpPlan& expert : layer_->experts) form = form | FormOf(expert.in);
     const auto [begin, end] = Mine(gathered);
     for (int64_t to = begin; to < end; ++to) {
       const int64_t from = e.source[static_cast<size_t>(to)];
       const auto copy = [&](auto& target, const auto& source, int64_t n) {
         std::copy_n(source.data() + from * n, n, target.data() + to * n);
       };
-      copy(b_.gathered.f32, b_.input.f32, padded);
+      if (form.floats) copy(b_.gathered.f32, b_.input.f32, padded);
+      if (form.bf16) copy(b_.gathered.bf16, b_.input.bf16, padded);
+      if (!form.codes) continue;
       copy(b_.gathered.codes, b_.input.codes, padded);
-      copy(b_.gathered.bf16, b_.input.bf16, padded);
       copy(b_.gathered.facts, b_.input.facts, blocks);
     }
     Barrier();

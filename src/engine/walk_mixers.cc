@@ -172,7 +172,7 @@ void Walker::AttendBlock(const WalkSegment& s, const Heads& heads, const float* 
       .q_token_stride = q_width,
       .q_head_stride = shape.key_dim,
       .scale = static_cast<float>(heads.scale.divide ? 1 / scale : scale),
-      .window = heads.window.value_or(0),
+      .window = std::min(heads.window.value_or(0), kLongestWindow),
       .softcap = static_cast<float>(heads.softcap.value_or(0)),
       .sinks = layer_->sinks.empty() ? nullptr : layer_->sinks.data() + first_head,
       .out = out,
@@ -196,8 +196,8 @@ void Walker::AttendBlock(const WalkSegment& s, const Heads& heads, const float* 
 
 void Walker::Output(int64_t columns) {
   Barrier();
-  const bool whole =
-      layer_->spec->mixer.index() != 2 && call_.shapes[layer_index_].value_dim % kBlockColumns == 0;
+  const bool whole = !std::holds_alternative<ShortConvSpec>(layer_->spec->mixer) &&
+                     call_.shapes[layer_index_].value_dim % kBlockColumns == 0;
   if (const Form form = FormOf(layer_->mixer_out); !whole) {
     const auto [begin, end] = Mine(rows_);
     for (int64_t row = begin; row < end; ++row)

@@ -16,11 +16,13 @@ namespace lockstep {
 
 inline int64_t BlocksOf(int64_t n) { return (n + kBlockColumns - 1) / kBlockColumns; }
 inline int64_t PaddedColumns(int64_t n) { return BlocksOf(n) * kBlockColumns; }
+
 class Walker {
  public:
   Walker(const ExecutionPlan& plan, const KernelTable& kernels, Activations activations,
          SpinPool& pool, WalkBuffers& buffers, const WalkCall& call, int worker);
-  void Run();
+  // Nothing is thrown in it: a worker that left would keep the others at a barrier.
+  void Run() noexcept;
 
  private:
   // --- walk.cc: the way through the layers, norms, projections ---

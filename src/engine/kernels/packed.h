@@ -51,7 +51,8 @@ inline constexpr int kSuperColumns = 256;
 
 // The one list of kinds: X(Name, "name", block_bytes, super_bytes), where super_bytes lie in front
 // of every 8 blocks (0: none). A row here, its struct in formats.inc (`Name` for codes,
-// `FloatsName` for floats) and its packer in pack_codes.cc are all that a kind is: the enum, the
+// `FloatsName` for floats) and a row in the table of its packers (kCodePackers in pack_codes.cc,
+// kGridPackers in pack_grid.cc, kFloatPackers in pack.cc) are all that a kind is: the enum, the
 // table and the dispatch of every kernel come from the list.
 #define LS_FOR_EACH_FLOAT_KIND(X) \
   X(F32, "f32", 2048, 0)          \
