@@ -16,7 +16,7 @@
 #   --genai "COMMAND"       also runs COMMAND once per thread count, with OMP_NUM_THREADS set, after the
 #   --transformers "COMMAND"  rounds: it prints JSON lines with prompt, prefill_tps and decode_tps
 #   --no-distance           leaves out the distances (the reference takes about a minute per model)
-#   --keep FOLDER           keeps every raw result there
+#   --keep FOLDER           keeps every raw result there; a folder that is new or empty
 #
 # The goals: prefill at 512 and at 2048 >= 1.5 x ik_llama.cpp; decode >= 1.2 x on SmolLM2-135M Q4_1 and
 # >= 1.1 x on Gemma-3-270M Q4_K_M. Run it on a machine that does nothing else.
@@ -57,12 +57,13 @@ done
 
 if [ -n "$keep" ]; then
   mkdir -p "$keep"
+  # Results are told apart by their names alone, and written over what has the same name.
+  [ -z "$(ls -A "$keep")" ] || { echo "rivals.sh: $keep is not empty; --keep takes a new or empty folder" >&2; exit 2; }
   work=$keep
 else
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
 fi
-rm -f "$work"/*.json "$work"/*.jsonl
 
 # measure RIVAL MODEL THREADS ROUND: one raw result in $work.
 measure() {

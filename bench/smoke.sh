@@ -22,6 +22,11 @@ bench/rivals.sh --lockstep "$build/lockstep" --rounds 1 --threads 1 --prompts 32
 grep -F 'ik_llama.cpp: not measured' "$work/table.md"
 grep -F '| llama-Q4_0.gguf | 1 | prefill 64 |' "$work/table.md"
 grep -F '| llama-Q4_0.gguf | 1 | decode 8 |' "$work/table.md"
+# A folder that holds anything is no place for results.
+cp "$work/bench.json" "$work/before"
+if bench/rivals.sh --lockstep "$build/lockstep" --rounds 1 --keep "$work" "$work" "$model" 2>"$work/refusal"; then exit 1; fi
+grep -F 'is not empty' "$work/refusal"
+cmp "$work/bench.json" "$work/before"
 if [ -x "$build/bench/kernels_bench" ]; then
   "$build/bench/kernels_bench" --benchmark_min_time=0.001 --benchmark_filter='/(decode|prefill)/(q4|q6k|bf16)$|quantize|rms_norm|silu|attention/.*/1$|greedy'
 else
