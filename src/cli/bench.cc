@@ -183,11 +183,11 @@ std::string Text(const BenchArgs& args, const Bench& bench) {
     out += fmt::format("skipped: {}\n", sentence);
   if (bench.peaks) {
     out += fmt::format(
-        "machine, {} thread{}: reads {:.1f} GB/s; int8 {:.2f} Top/s ({}); bf16 {:.2f}, "
-        "fp32 {:.2f} Top/s ({})\n",
+        "machine, {} thread{}: reads {:.1f} GB/s; int8 {:.2f} Top/s ({}); bf16 {:.2f} "
+        "({}); fp32 {:.2f} ({})\n",
         bench.peaks->threads, bench.peaks->threads == 1 ? "" : "s", bench.peaks->read_bytes / 1e9,
         bench.peaks->int8_ops / 1e12, bench.peaks->int8_how, bench.peaks->bf16_ops / 1e12,
-        bench.peaks->f32_ops / 1e12, bench.peaks->f32_how);
+        bench.peaks->bf16_how, bench.peaks->f32_ops / 1e12, bench.peaks->f32_how);
   }
   return out;
 }
@@ -249,6 +249,7 @@ Json ToJson(const BenchArgs& args, const SpeedRequest& request, const Bench& ben
                       {"int8_ops_per_second", bench.peaks->int8_ops},
                       {"int8_loop", bench.peaks->int8_how},
                       {"bf16_ops_per_second", bench.peaks->bf16_ops},
+                      {"bf16_loop", bench.peaks->bf16_how},
                       {"fp32_ops_per_second", bench.peaks->f32_ops},
                       {"fp32_loop", bench.peaks->f32_how}};
   return out;
@@ -311,9 +312,9 @@ void AddBenchVerb(CLI::App& app, Action& action) {
       "and\n"
       "the keys and values that one step reads; attention's own products are not counted. The "
       "machine's peaks are measured by\n"
-      "summing a buffer of 512 MiB, and by loops of the processor's best int8 and fp32 "
-      "instruction\n"
-      "alone; their share of `Top/s` is the least time that these allow over the time taken.\n\n"
+      "summing a buffer of 512 MiB, and by loops of the processor's best int8, bf16 and fp32\n"
+      "instruction alone (bf16 where there is none: fp32's); their share of `Top/s` is the\n"
+      "least time that these allow over the time taken.\n\n"
       "JSON: prefill_tps is the first of --prompt (512 without), decode_tps depth 0,\n"
       "decode_tps_at_depth after that prompt, each with _min and _max.\n\n"
       "Example: lockstep bench smollm2.gguf --threads 2 --prompt 512 --decode 64 --json");

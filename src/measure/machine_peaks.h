@@ -15,7 +15,7 @@ struct MachinePeaks {
   double int8_ops = 0;  // per second
   double f32_ops = 0;
   double bf16_ops = 0;  // of two bf16 into one fp32; fp32's where the processor has none
-  std::string_view int8_how, f32_how;  // "AVX-512 VNNI, 64 products in one instruction"
+  std::string_view int8_how, f32_how, bf16_how;  // "AVX-512 VNNI, 64 products in one instruction"
 };
 
 MachinePeaks MeasureMachinePeaks(int threads);

@@ -24,6 +24,8 @@ TEST(MachinePeaks, AreMeasured) {
   EXPECT_GT(peaks.f32_ops, 1e6);
   EXPECT_GT(peaks.bf16_ops, 1e6);
   EXPECT_FALSE(peaks.int8_how.empty());
+  EXPECT_FALSE(peaks.f32_how.empty());
+  EXPECT_FALSE(peaks.bf16_how.empty());
 }
 
 }  // namespace
