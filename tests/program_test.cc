@@ -128,7 +128,7 @@ TEST_F(Program, AWrongCommandLineExitsWith2AndSaysWhatToDo) {
                 "--kv is the engine's and means nothing to --reference");
   ExpectFailure("run $M/qwen2 --ids 1 --reference --activations int8", 2, "--activations");
   ExpectFailure("chat $M/qwen2 --reference --lookup", 2, "--lookup");
-  ExpectFailure("run $M/qwen2 --ids 1 --kv fp8", 2, "expected fp32, fp16, bf16, q16 or q8");
+  ExpectFailure("run $M/qwen2 --ids 1 --kv fp8", 2, "expected one of fp32, fp16, bf16, q16, q8");
   ExpectFailure("verify $M/qwen2", 2, "CANDIDATE");
   ExpectFailure("trace $M/qwen2 --ids 1 --out $T/x.txt", 2, ".safetensors");
   ExpectFailure("trace $M/qwen2 --ids 1 --taps qrope --out $T/x.safetensors", 2,
@@ -186,6 +186,24 @@ TEST_F(Program, InspectCountsParametersAndComparesSpecs) {
   const Outcome diff = Run("inspect --diff $M/qwen2 $M/qwen2-sliding");
   EXPECT_EQ(diff.code, 1);
   EXPECT_NE(diff.out.find("sliding_window"), std::string::npos) << diff.out;
+}
+
+TEST_F(Program, InspectTellsHowTheEngineWillCompute) {
+  const auto plan = [&](const std::string& flags) {
+    const Outcome outcome = Run("inspect $M/../gguf/llama-Q4_0.gguf --plan --json " + flags);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return ParseJson(outcome.out, "plan").value_or(Json::object());
+  };
+  const Json rounded = plan(""), exact = plan("--activations fp32");
+  EXPECT_EQ(rounded["kv"], "q16");
+  EXPECT_EQ(rounded["parts"].back()["part"], "head");
+  EXPECT_EQ(rounded["parts"].back()["code_rows"], 2);
+  EXPECT_EQ(exact["kv"], "fp32");
+  EXPECT_EQ(exact["parts"].back()["code_rows"], 0);
+  const Outcome text = Run("inspect $M/../gguf/llama-Q4_0.gguf --plan");
+  EXPECT_NE(text.out.find("keys and values are kept as q16"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("two rows of codes"), std::string::npos) << text.out;
+  ExpectFailure("inspect $M/qwen2 --plan --activations int4", 2, "--activations");
 }
 
 TEST_F(Program, RunAndTraceChooseTheSameTokens) {

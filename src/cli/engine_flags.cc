@@ -5,24 +5,32 @@
 
 namespace lockstep {
 
+CLI::Option* AddActivations(CLI::App& verb, std::string_view when, std::string& activations) {
+  const auto names = ActivationsNames();
+  return verb
+      .add_option("--activations", activations,
+                  fmt::format("{}: {int8} in front of quantized matrices and {bf16} in front of "
+                              "bf16 ones; {bf16} in front of bf16 ones alone; or {fp32}",
+                              when, fmt::arg("int8", Name(Activations::kInt8)),
+                              fmt::arg("bf16", Name(Activations::kBF16)),
+                              fmt::arg("fp32", Name(Activations::kF32))))
+      ->check(CLI::IsMember(std::vector<std::string>(names.begin(), names.end())))
+      ->type_name(fmt::format("{}", fmt::join(names, "|")))
+      ->capture_default_str();
+}
+
 void EngineFlags::AddTo(CLI::App& verb) {
-  auto* precision =
-      verb.add_option(
-              "--activations", activations,
-              "Of the engine: int8 in front of quantized matrices and bf16 in front of bf16 "
-              "ones; bf16 in front of bf16 ones alone; or fp32")
-          ->check(CLI::IsMember({"int8", "bf16", "fp32"}))
-          ->type_name("int8|bf16|fp32")
-          ->capture_default_str();
+  auto* precision = AddActivations(verb, "Of the engine", activations);
   const auto known = [](const std::string& name) -> std::string {
     if (KvTypeNamed(name)) return "";
-    return fmt::format("expected fp32, fp16, bf16, q16 or q8, found {}", Quoted(name));
+    return fmt::format("expected one of {}, found {}", fmt::join(KvTypeNames(), ", "),
+                       Quoted(name));
   };
   auto* cache =
       verb.add_option("--kv", kv,
                       "What the engine keeps keys and values as (default: its own choice)")
           ->check(known)
-          ->type_name("TYPE");
+          ->type_name(fmt::format("{}", fmt::join(KvTypeNames(), "|")));
   verb.add_option("--threads", threads, "Threads to compute with (0: all cores)")
       ->check(WholeNumber(0, 1024))
       ->type_name("N");

@@ -3,11 +3,15 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
 
 namespace lockstep {
+
+// --activations, whose help begins with `when` the flag counts.
+CLI::Option* AddActivations(CLI::App& verb, std::string_view when, std::string& activations);
 
 struct EngineFlags {
   std::string activations = "int8";

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cli/engine_flags.h"
 #include "cli/inspect_plan.h"
 #include "cli/known.h"
 #include "cli/options.h"
@@ -367,11 +368,7 @@ void AddInspectVerb(CLI::App& app, Action& action) {
   auto* plan = verb->add_flag("--plan", args->plan,
                               "Print how the engine packs each part and with which kernels it "
                               "computes");
-  verb->add_option("--activations", args->activations,
-                   "With --plan: what quantized matrices are multiplied with")
-      ->check(CLI::IsMember({"int8", "bf16", "fp32"}))
-      ->needs(plan)
-      ->type_name("int8|bf16|fp32");
+  AddActivations(*verb, "With --plan", args->activations)->needs(plan);
   verb->add_flag("--tensors", args->tensors, "List every tensor");
   auto* weights =
       verb->add_flag("--weights", args->weights,

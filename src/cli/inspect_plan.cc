@@ -1,5 +1,7 @@
 #include "cli/inspect_plan.h"
 
+#include <algorithm>
+
 #include "cli/exit_code.h"
 #include "cli/options.h"
 #include "cli/table.h"
@@ -15,12 +17,19 @@ double BitsOf(const PlanPart& part) {
   return 8 * static_cast<double>(part.bytes) / static_cast<double>(part.elements);
 }
 
+// Of one input: the head's second row holds what the codes of the first left over (walk.cc).
+int CodeRows(const PlanPart& part) {
+  if (part.read_with != Name(Activations::kInt8)) return 0;
+  return part.part == "head" ? 2 : 1;
+}
+
 Result<int> Work(const std::string& path, const std::string& activations, bool json) {
   LS_TRY(const KernelTable* kernels, FindKernels());
   LS_TRY(const Model model, LoadModel(path));
   const ExecutionPlan plan = PlanLayout(model.spec, model.weights);
-  const std::vector<PlanPart> parts =
-      PlanParts(plan, *ActivationsNamed(activations));
+  const Activations precision = *ActivationsNamed(activations);
+  const std::vector<PlanPart> parts = PlanParts(plan, precision);
+  const std::string_view kv = Name(ChooseKvType(plan, precision));
   double step = 0;
   int64_t packed = 0;
   for (const PlanPart& part : parts) {
@@ -38,10 +47,12 @@ Result<int> Work(const std::string& path, const std::string& activations, bool j
                       {"bits", BitsOf(part)},
                       {"elements", part.elements},
                       {"bytes", part.bytes},
-                      {"read_with", part.read_with}});
+                      {"read_with", part.read_with},
+                      {"code_rows", CodeRows(part)}});
     PrintJson({{"path", path},
                {"kernels", {{"name", kernels->name}, {"description", kernels->description}}},
                {"activations", activations},
+               {"kv", kv},
                {"parts", std::move(list)},
                {"packed_bytes", packed},
                {"decode_bytes", step},
@@ -54,12 +65,17 @@ Result<int> Work(const std::string& path, const std::string& activations, bool j
   for (const PlanPart& part : parts)
     table.Add({part.part, fmt::format("{} x", WithCommas(part.count)), part.types, part.packed,
                fmt::format("{:.2f}", BitsOf(part)), WithCommas(part.bytes), part.read_with});
+  const bool twice = std::ranges::any_of(parts, [](const auto& p) { return CodeRows(p) == 2; });
   Print(
       fmt::format("{}\n  kernels: {} ({})\n\n{}\n  {} packed; one token's step reads {} of "
-                  "weights\n  packed weights are kept in: {}\n",
+                  "weights\n{}  keys and values are kept as {} unless run --kv says otherwise\n"
+                  "  packed weights are kept in: {}\n",
                   path, kernels->name, kernels->description, table.Text(2),
                   HumanBytes(static_cast<double>(packed)), HumanBytes(step),
-                  folder ? folder->string() : "nothing (LOCKSTEP_CACHE is off)"));
+                  twice ? "  the head reads two rows of codes, the second holding what the first "
+                          "left over\n"
+                        : "",
+                  kv, folder ? folder->string() : "nothing (LOCKSTEP_CACHE is off)"));
   return kExitYes;
 }
 
