@@ -1,5 +1,15 @@
 // Ledger: what a spec costs in parameters and bytes, before anything is loaded. Computed from the
-// facts alone: `inspect` prints it, and the engine's own counts are tested against it.
+// facts alone, for a cache that holds nothing but its elements: `inspect` prints it.
+//
+// The engine's cache takes exactly kv_cache_full for full attention with f32, f16 or bf16, where
+// the context is a multiple of 64 and heads need no padding (TheCacheTakesWhatTheLedgerPredicts in
+// tests/engine_reference_test.cc). What it takes beyond these numbers:
+// - memory goes by pages of 64 positions (engine/kv_page.h): a context is rounded up to pages, a
+//   head's keys in them to 2 elements, its values to 16;
+// - a layer with a window keeps 64 positions more than the window (kWindowSlack in
+//   engine/kv_cache.h), in whole pages, and what a call is about to append;
+// - codes have a scale of 4 bytes for every 32 elements: the keys of q16, keys and values of q8;
+// - short convolutions keep their inputs as fp32 in such pages, not as kernel_size - 1 columns.
 #pragma once
 
 #include <array>
