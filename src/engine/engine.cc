@@ -320,6 +320,6 @@ const ExecutionPlan& Engine::plan() const { return state_->plan; }
 const KernelTable& Engine::kernels() const { return state_->kernels; }
 KvCache& Engine::cache() { return state_->cache; }
 KvType Engine::kv_type() const { return state_->kv_type; }
-int Engine::threads() const { return state_->pool.num_threads(); }
+int Engine::threads() const { return state_->pool.size(); }
 
 }  // namespace lockstep

@@ -137,7 +137,7 @@ std::optional<fs::path> PackCacheFolder() {
     return fs::path(value != nullptr ? value : "");
   };
   const fs::path own = named("LOCKSTEP_CACHE");
-  if (own == "off") return std::nullopt;
+  if (own == "off" || own == "OFF" || own == "0") return std::nullopt;
   if (!own.empty()) return own;
   // The XDG specification: a relative path is to be ignored.
   if (const fs::path cache = named("XDG_CACHE_HOME"); cache.is_absolute())

@@ -31,18 +31,19 @@ class FlushDenormals {
 #endif
 };
 
+}  // namespace
+
 // Waits until `value` is no longer `old`: spins for some tens of microseconds, as long as a phase
 // lasts, and then sleeps. Where other programs want the cores, a worker that spun on would keep the
 // one it waits for from running.
-void WaitWhile(const std::atomic<uint32_t>& value, uint32_t old) {
+void SpinPool::WaitWhile(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int spins = 0; spins < 4000; ++spins) {
     if (value.load(std::memory_order_acquire) != old) return;
     Pause();
   }
+  long_waits_.fetch_add(1, std::memory_order_relaxed);
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }
-
-}  // namespace
 
 SpinPool::SpinPool(int num_threads) {
   LS_CHECK(num_threads >= 1, "num_threads {}", num_threads);
@@ -61,7 +62,14 @@ SpinPool::~SpinPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void SpinPool::RunCall(Call call, const void* fn) {
+void SpinPool::RunCall(Call call, const void* fn, bool alone) {
+  long_waits_.store(0, std::memory_order_relaxed);
+  active_ = alone ? 1 : static_cast<int>(threads_.size()) + 1;
+  if (active_ == 1) {
+    const FlushDenormals flush;
+    call(fn, 0);
+    return;
+  }
   call_ = call;
   fn_ = fn;
   running_.store(static_cast<uint32_t>(threads_.size()), std::memory_order_relaxed);
@@ -76,7 +84,7 @@ void SpinPool::RunCall(Call call, const void* fn) {
 }
 
 void SpinPool::Barrier() {
-  if (threads_.empty()) return;
+  if (active_ == 1) return;
   const uint32_t phase = phase_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads_.size()) {
     arrived_.store(0, std::memory_order_relaxed);

@@ -299,8 +299,23 @@ void Walk(const ExecutionPlan& plan, const KernelTable& kernels, Activations act
           SpinPool& pool, WalkBuffers& buffers, const WalkCall& call) {
   buffers.Reserve(static_cast<int64_t>(call.ids.size()),
                   static_cast<int64_t>(call.head_rows.size()));
+  // Larger walks have phases long enough to bear a wait.
+  constexpr size_t kSmallWalk = 16;
+  constexpr uint32_t kCrowded = 4;  // of some two hundred barriers
+  constexpr int kMostAlone = 512;
+  WalkBuffers::Crowding& crowding = buffers.crowding;
+  const bool small = call.ids.size() <= kSmallWalk, alone = small && crowding.alone_left > 0;
   pool.Run(
-      [&](int worker) { Walker(plan, kernels, activations, pool, buffers, call, worker).Run(); });
+      [&](int worker) { Walker(plan, kernels, activations, pool, buffers, call, worker).Run(); },
+      alone);
+  if (alone) {
+    --crowding.alone_left;
+  } else if (small && pool.long_waits() >= kCrowded) {
+    crowding.alone_left = crowding.next_alone;
+    crowding.next_alone = std::min(2 * crowding.next_alone, kMostAlone);
+  } else if (small) {
+    crowding.next_alone = 32;
+  }
 }
 
 }  // namespace lockstep

@@ -72,6 +72,13 @@ class WalkBuffers {
   Buffer<float> wide, wide2, mixer_out, mlp_out, shared_out;  // outputs, [row][tiles * 16]
   std::vector<RotaryTable> rotary;
 
+  // Where other programs hold the cores, workers wait for each other longer than they work, and one
+  // alone is several times faster. Then the next few small walks go to one, before all are tried
+  // again. Numbers do not depend on it.
+  struct Crowding {
+    int alone_left = 0, next_alone = 32;
+  } crowding;
+
   // What is left of a call in its last layer: see Walker::Narrow.
   std::vector<WalkSegment> last_segments;
   std::vector<int32_t> last_rows;

@@ -43,8 +43,11 @@ std::string Sentence(const Verification& v) {
     case Verdict::kPrecision:
     case Verdict::kQuantizedActivations:
       return fmt::format(
-          "the same model, less exactly: {} explains every difference on all {} prompts (max |Δ| "
-          "{:.2e}, at most {:.2g} times what that rounding does to the reference; {} are allowed)",
+          "as far as this shows, the same model, less exactly: {} explains every difference on all "
+          "{} "
+          "prompts (max |Δ| {:.2e}, at most {:.2g} times what that rounding does to the reference; "
+          "{} "
+          "are allowed); a smaller fault is seen only with --activations fp32 --kv fp32",
           v.verdict == Verdict::kPrecision ? "rounding the activations or the cache"
                                            : "quantizing the activations",
           v.prompts.size(), worst, worst_share, kRoundingMultiple);
