@@ -1,5 +1,6 @@
 // The program: parses the command line and runs one verb.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <new>
 
@@ -89,6 +90,7 @@ int Main(int argc, char** argv) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` is then an error like others
   lockstep::ExitWhenAMappedFileFails(lockstep::kExitUnusable);
   try {
     return lockstep::Main(argc, argv);

@@ -1,5 +1,7 @@
 #include "engine/pack_cache.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -131,6 +133,19 @@ void Append(std::vector<std::byte>& to, std::string_view text) {
 
 }  // namespace
 
+// The path still names the bytes that were mapped.
+static bool Unchanged(const MappedFile& file) {
+  struct stat info {};
+  if (stat(file.path().c_str(), &info) != 0) return false;
+  const auto nanoseconds = [](const timespec& t) {
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  };
+  const FileIdentity& then = file.identity();
+  return info.st_ino == then.inode && static_cast<uint64_t>(info.st_size) == then.size &&
+         nanoseconds(info.st_mtim) == then.modified_ns &&
+         nanoseconds(info.st_ctim) == then.changed_ns;
+}
+
 std::optional<fs::path> PackCacheFolder() {
   const auto named = [](const char* name) {
     const char* value = std::getenv(name);
@@ -256,6 +271,17 @@ PackedBytes PackOrLoad(const Packing& packing,
     return *std::move(kept);
   }
   PackedBytes bytes = packing.Pack(pool);
+  // What was hashed must be what was packed: a file that is written meanwhile would lend its name
+  // to other weights.
+  for (const auto& file : files) {
+    if (Unchanged(*file)) continue;
+    from.file.clear();
+    from.note = fmt::format(
+        "{}: changed while it was read, so that its weights may be a mixture; start again once it "
+        "is whole",
+        file->path().string());
+    return bytes;
+  }
   if (const Status stored = cache.Store(*key, bytes, pool); !stored) {
     from.file.clear();
     from.note = fmt::format(
