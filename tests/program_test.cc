@@ -401,7 +401,7 @@ TEST_F(Program, BenchPrintsOneObjectAndSkipsWhatDoesNotFit) {
   for (const char* words : {"decode 4, batch of 4", "decode 4 at depth 0", "machine, "})
     EXPECT_NE(table.out.find(words), std::string::npos) << words << table.out;
   ExpectFailure("bench $M/gpt2 --prompt 0", 2, "expected a whole number");
-  ExpectFailure("bench $M/gpt2 --kv fp8", 2, "expected fp32");
+  ExpectFailure("bench $M/gpt2 --kv fp8", 2, "expected one of fp32");
   ExpectFailure("bench $T/nothing", 3, "no such file or folder");
 }
 
