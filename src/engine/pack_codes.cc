@@ -36,7 +36,7 @@ void PickNibbles(const uint8_t* qs, bool high, uint8_t* __restrict out) {
   for (int j = 0; j < 32; ++j) out[j] = qs[j] >> shift & 15;
 }
 
-struct Q4_0 : NoSuper {
+struct Q40 : NoSuper {
   static constexpr PackedKind kKind = PackedKind::kQ4S;
   static constexpr int kBits = 4, kElements = 32, kBytes = 18;
   static void Codes(const std::byte* block, int, uint8_t* out) {
@@ -47,7 +47,7 @@ struct Q4_0 : NoSuper {
   }
 };
 
-struct Q4_1 : NoSuper {
+struct Q41 : NoSuper {
   static constexpr PackedKind kKind = PackedKind::kQ4;
   static constexpr int kBits = 4, kElements = 32, kBytes = 20;
   static void Codes(const std::byte* block, int, uint8_t* out) {
@@ -64,7 +64,7 @@ void AddFifthBits(uint32_t qh, uint8_t* __restrict out) {
   for (int j = 0; j < 32; ++j) out[j] |= static_cast<uint8_t>((qh >> j & 1) << 4);
 }
 
-struct Q5_0 : NoSuper {
+struct Q50 : NoSuper {
   static constexpr PackedKind kKind = PackedKind::kQ5S;
   static constexpr int kBits = 5, kElements = 32, kBytes = 22;
   static void Codes(const std::byte* block, int, uint8_t* out) {
@@ -76,7 +76,7 @@ struct Q5_0 : NoSuper {
   }
 };
 
-struct Q5_1 : NoSuper {
+struct Q51 : NoSuper {
   static constexpr PackedKind kKind = PackedKind::kQ5;
   static constexpr int kBits = 5, kElements = 32, kBytes = 24;
   static void Codes(const std::byte* block, int, uint8_t* out) {
@@ -102,15 +102,15 @@ struct Q8 : NoSuper {
     CopyHalf(block, row, out);
   }
 };
-using Q8_0 = Q8<2, 34>;
-using Q8_1 = Q8<4, 36>;
+using Q80 = Q8<2, 34>;
+using Q81 = Q8<4, 36>;
 
 // Bits 2 shift, 2 shift + 1 of 32 bytes: how Q2_K, Q3_K and Q6_K store pairs of bits.
 void PickPairs(const uint8_t* qs, int quarter, uint8_t* __restrict out) {
   for (int j = 0; j < 32; ++j) out[j] = qs[j] >> 2 * quarter & 3;
 }
 
-struct Q2_K {
+struct Q2K {
   static constexpr PackedKind kKind = PackedKind::kQ2K;
   static constexpr int kBits = 2, kElements = 256, kBytes = 84;
   static void Codes(const std::byte* block, int sub, uint8_t* out) {
@@ -126,7 +126,7 @@ struct Q2_K {
   }
 };
 
-struct Q3_K {
+struct Q3K {
   static constexpr PackedKind kKind = PackedKind::kQ3K;
   static constexpr int kBits = 3, kElements = 256, kBytes = 110;
   static void Codes(const std::byte* block, int sub, uint8_t* __restrict out) {
@@ -154,7 +154,7 @@ void KScale(const std::byte* packed, int sub, int row, std::byte* out) {
   out[16 + row] = static_cast<std::byte>(scales.minimum[sub]);
 }
 
-struct Q4_K {
+struct Q4K {
   static constexpr PackedKind kKind = PackedKind::kQ4K;
   static constexpr int kBits = 4, kElements = 256, kBytes = 144;
   static void Codes(const std::byte* block, int sub, uint8_t* out) {
@@ -169,7 +169,7 @@ struct Q4_K {
   }
 };
 
-struct Q5_K {
+struct Q5K {
   static constexpr PackedKind kKind = PackedKind::kQ5K;
   static constexpr int kBits = 5, kElements = 256, kBytes = 176;
   static void Codes(const std::byte* block, int sub, uint8_t* __restrict out) {
@@ -186,7 +186,7 @@ struct Q5_K {
   }
 };
 
-struct Q6_K {
+struct Q6K {
   static constexpr PackedKind kKind = PackedKind::kQ6K;
   static constexpr int kBits = 6, kElements = 256, kBytes = 210;
   static void Codes(const std::byte* block, int sub, uint8_t* __restrict out) {
@@ -204,7 +204,7 @@ struct Q6_K {
   }
 };
 
-struct IQ4_NL : NoSuper {
+struct IQ4NL : NoSuper {
   static constexpr PackedKind kKind = PackedKind::kIQ4NL;
   static constexpr int kBits = 4, kElements = 32, kBytes = 18;
   static void Codes(const std::byte* block, int, uint8_t* out) {
@@ -215,7 +215,7 @@ struct IQ4_NL : NoSuper {
   }
 };
 
-struct IQ4_XS {
+struct IQ4XS {
   static constexpr PackedKind kKind = PackedKind::kIQ4XS;
   static constexpr int kBits = 4, kElements = 256, kBytes = 136;
   static void Codes(const std::byte* block, int sub, uint8_t* out) {
@@ -288,11 +288,11 @@ constexpr CodePacker Packer(std::string_view name) {
 }
 
 constexpr CodePacker kCodePackers[] = {
-    Packer<Q4_0>("Q4_0"),     Packer<Q4_1>("Q4_1"),   Packer<Q5_0>("Q5_0"),
-    Packer<Q5_1>("Q5_1"),     Packer<Q8_0>("Q8_0"),   Packer<Q8_1>("Q8_1"),
-    Packer<Q2_K>("Q2_K"),     Packer<Q3_K>("Q3_K"),   Packer<Q4_K>("Q4_K"),
-    Packer<Q5_K>("Q5_K"),     Packer<Q6_K>("Q6_K"),   Packer<IQ4_NL>("IQ4_NL"),
-    Packer<IQ4_XS>("IQ4_XS"), Packer<MXFP4>("MXFP4"), Packer<NVFP4>("NVFP4"),
+    Packer<Q40>("Q4_0"),     Packer<Q41>("Q4_1"),    Packer<Q50>("Q5_0"),
+    Packer<Q51>("Q5_1"),     Packer<Q80>("Q8_0"),    Packer<Q81>("Q8_1"),
+    Packer<Q2K>("Q2_K"),     Packer<Q3K>("Q3_K"),    Packer<Q4K>("Q4_K"),
+    Packer<Q5K>("Q5_K"),     Packer<Q6K>("Q6_K"),    Packer<IQ4NL>("IQ4_NL"),
+    Packer<IQ4XS>("IQ4_XS"), Packer<MXFP4>("MXFP4"), Packer<NVFP4>("NVFP4"),
 };
 
 }  // namespace

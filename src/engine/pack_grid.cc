@@ -30,7 +30,7 @@ struct ScaleAt {
 
 constexpr int kIq2Book[16] = {-0x2b, -0x19, -0x08, 0x08, 0x19, 0x2b};
 
-struct IQ2_XXS : ScaleAt<0> {
+struct IQ2XXS : ScaleAt<0> {
   static constexpr int kBytes = 66;
   static constexpr float kUnit = 0.125f;
   static constexpr auto& kBook = kIq2Book;
@@ -45,7 +45,7 @@ int OddOfNibble(const std::byte* scales, int half) {
   return 2 * (Bytes(scales)[half / 2] >> half % 2 * 4 & 15) + 1;
 }
 
-struct IQ2_XS : ScaleAt<0> {
+struct IQ2XS : ScaleAt<0> {
   static constexpr int kBytes = 74;
   static constexpr float kUnit = 0.125f;
   static constexpr auto& kBook = kIq2Book;
@@ -53,7 +53,7 @@ struct IQ2_XS : ScaleAt<0> {
   static int Multiplier(const std::byte* block, int half) { return OddOfNibble(block + 66, half); }
 };
 
-struct IQ2_S : ScaleAt<0> {
+struct IQ2S : ScaleAt<0> {
   static constexpr int kBytes = 82;
   static constexpr float kUnit = 0.125f;
   static constexpr auto& kBook = kIq2Book;
@@ -61,7 +61,7 @@ struct IQ2_S : ScaleAt<0> {
   static int Multiplier(const std::byte* block, int half) { return OddOfNibble(block + 74, half); }
 };
 
-struct IQ3_XXS : ScaleAt<0> {
+struct IQ3XXS : ScaleAt<0> {
   static constexpr int kBytes = 98;
   static constexpr float kUnit = 0.25f;
   static constexpr int kBook[16] = {-0x3e, -0x34, -0x2c, -0x24, -0x1c, -0x14, -0x0c, -0x04,
@@ -72,7 +72,7 @@ struct IQ3_XXS : ScaleAt<0> {
   }
 };
 
-struct IQ3_S : ScaleAt<0> {
+struct IQ3S : ScaleAt<0> {
   static constexpr int kBytes = 110;
   static constexpr float kUnit = 1;
   static constexpr int kBook[16] = {-15, -13, -11, -9, -7, -5, -3, -1, 1, 3, 5, 7, 9, 11, 13, 15};
@@ -85,7 +85,7 @@ struct IQ3_S : ScaleAt<0> {
 // Coordinates -1, 0, 1, moved by an eighth up or down: eighths.
 constexpr int kIq1Book[16] = {-9, -7, -1, 1, 7, 9};
 
-struct IQ1_S : ScaleAt<0> {
+struct IQ1S : ScaleAt<0> {
   static constexpr int kBytes = 50;
   static constexpr float kUnit = 0.125f;
   static constexpr auto& kBook = kIq1Book;
@@ -95,7 +95,7 @@ struct IQ1_S : ScaleAt<0> {
   }
 };
 
-struct IQ1_M {
+struct IQ1M {
   static constexpr int kBytes = 56;
   static constexpr float kUnit = 0.125f;
   static constexpr auto& kBook = kIq1Book;
@@ -177,9 +177,9 @@ constexpr CodePacker Packer(std::string_view name) {
 }
 
 constexpr CodePacker kGridPackers[] = {
-    Packer<IQ1_S>("IQ1_S"),   Packer<IQ1_M>("IQ1_M"), Packer<IQ2_XXS>("IQ2_XXS"),
-    Packer<IQ2_XS>("IQ2_XS"), Packer<IQ2_S>("IQ2_S"), Packer<IQ3_XXS>("IQ3_XXS"),
-    Packer<IQ3_S>("IQ3_S"),   Packer<TQ1_0>("TQ1_0"), Packer<TQ2_0>("TQ2_0"),
+    Packer<IQ1S>("IQ1_S"),   Packer<IQ1M>("IQ1_M"),  Packer<IQ2XXS>("IQ2_XXS"),
+    Packer<IQ2XS>("IQ2_XS"), Packer<IQ2S>("IQ2_S"),  Packer<IQ3XXS>("IQ3_XXS"),
+    Packer<IQ3S>("IQ3_S"),   Packer<TQ1_0>("TQ1_0"), Packer<TQ2_0>("TQ2_0"),
 };
 
 }  // namespace
