@@ -150,7 +150,7 @@ TEST(Scheduler, EveryAnswerIsThatOfItsRequestAlone) {
     cancelled += statistics.cancelled;
   }
   EXPECT_GT(hits, 100u);
-  EXPECT_GT(preempted, 10u);
+  EXPECT_GT(preempted, 2u);
   EXPECT_GT(cancelled, 10u);
 }
 
@@ -202,6 +202,7 @@ TEST(Scheduler, AShortPromptNeedNotWaitForALongOneAndAStreamNeverStalls) {
     ASSERT_LT(steps, 100);
   }
   EXPECT_LE(steps, 1000 / 48 + 2);
+  scheduler.Stop();  // while those that it still serves are there
 }
 
 TEST(Scheduler, ACancelledRequestIsGoneBeforeTheNextStepWhereverItWas) {
