@@ -103,11 +103,13 @@ TEST(Scheduler, EveryAnswerIsThatOfItsRequestAlone) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
+    // One draw a statement: compilers evaluate arguments in orders of their own.
     const auto below = [&](size_t n) { return random() % n; };
     const std::optional<int64_t> window =
         seed % 3 == 0 ? std::nullopt : std::optional<int64_t>(seed % 3 == 1 ? 5 : 90);
     HashStepper stepper(window, seed % 2 == 0 ? 0 : 24 * kPage);
-    SchedulerOptions options = Options(1 + below(8), 16 + static_cast<int64_t>(below(100)));
+    const auto chunk = 16 + static_cast<int64_t>(below(100));
+    SchedulerOptions options = Options(1 + below(8), chunk);
     options.positions = 400;
     if (seed % 5 == 0) options.prefix_bytes = 20 * kPage;
     Scheduler scheduler(stepper, options);
@@ -121,7 +123,8 @@ TEST(Scheduler, EveryAnswerIsThatOfItsRequestAlone) {
         std::vector<int32_t> prompt = beginnings[below(3)];
         prompt.resize(
             std::max<size_t>(1, prompt.size() - below(std::min<size_t>(prompt.size() + 1, 3))), 7);
-        prompt = Joined(prompt, Ids(below(200), static_cast<uint32_t>(below(40))));
+        const auto tail_seed = static_cast<uint32_t>(below(40));
+        prompt = Joined(prompt, Ids(below(200), tail_seed));
         Request request = Ask(prompt, static_cast<int64_t>(below(60)), outcomes[asked.size()]);
         request.config.eos_token_id = {3};
         request.config.do_sample = below(2) == 0;
@@ -150,7 +153,7 @@ TEST(Scheduler, EveryAnswerIsThatOfItsRequestAlone) {
     cancelled += statistics.cancelled;
   }
   EXPECT_GT(hits, 100u);
-  EXPECT_GT(preempted, 2u);
+  EXPECT_GT(preempted, 10u);
   EXPECT_GT(cancelled, 10u);
 }
 
