@@ -13,6 +13,17 @@
 namespace lockstep {
 namespace {
 
+FileIdentity IdentityOf(const struct stat& info) {
+  const auto nanoseconds = [](const timespec& t) {
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+  };
+  return {.device = static_cast<uint64_t>(info.st_dev),
+          .inode = static_cast<uint64_t>(info.st_ino),
+          .size = static_cast<uint64_t>(info.st_size),
+          .modified_ns = nanoseconds(info.st_mtim),
+          .changed_ns = nanoseconds(info.st_ctim)};
+}
+
 // An open file descriptor and what fstat said of it.
 struct OpenFile {
   int fd = -1;
@@ -51,18 +62,15 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::filesystem
       return InputError("{}: {} bytes cannot be mapped: {}", path.string(), size, strerror(errno));
     bytes = {static_cast<const std::byte*>(address), size};
   }
-  const auto nanoseconds = [](const timespec& t) {
-    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-  };
-  const struct stat& info = file.info;
-  const FileIdentity identity{.device = static_cast<uint64_t>(info.st_dev),
-                              .inode = static_cast<uint64_t>(info.st_ino),
-                              .size = static_cast<uint64_t>(info.st_size),
-                              .modified_ns = nanoseconds(info.st_mtim),
-                              .changed_ns = nanoseconds(info.st_ctim)};
+  const FileIdentity identity = IdentityOf(file.info);
   std::shared_ptr<const MappedFile> mapped(new MappedFile(path, bytes, identity));
   if (size > 0) RememberMap(bytes.data(), size, mapped->path_.c_str());
   return mapped;
+}
+
+bool MappedFile::Unchanged() const {
+  struct stat info {};
+  return stat(path_.c_str(), &info) == 0 && IdentityOf(info) == identity_;
 }
 
 MappedFile::~MappedFile() {

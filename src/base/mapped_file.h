@@ -18,6 +18,7 @@ namespace lockstep {
 struct FileIdentity {
   uint64_t device = 0, inode = 0, size = 0;
   int64_t modified_ns = 0, changed_ns = 0;
+  bool operator==(const FileIdentity&) const = default;
 };
 
 class MappedFile {
@@ -35,6 +36,8 @@ class MappedFile {
   }
   const std::filesystem::path& path() const { return path_; }
   const FileIdentity& identity() const { return identity_; }
+  // The path still names the bytes that were mapped.
+  bool Unchanged() const;
 
  private:
   MappedFile(std::filesystem::path path, std::span<const std::byte> bytes,

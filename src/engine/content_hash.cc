@@ -27,11 +27,6 @@ uint64_t CheckOf(const Memo& memo) {
   return ShortHash({reinterpret_cast<const std::byte*>(&memo), offsetof(Memo, check)});
 }
 
-bool Same(const FileIdentity& a, const FileIdentity& b) {
-  return a.device == b.device && a.inode == b.inode && a.size == b.size &&
-         a.modified_ns == b.modified_ns && a.changed_ns == b.changed_ns;
-}
-
 bool Settled(const FileIdentity& identity) {
   const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
                           std::chrono::system_clock::now().time_since_epoch())
@@ -70,7 +65,7 @@ ContentHash HashOf(const MappedFile& file, const std::filesystem::path& memory, 
   if (const auto text = ReadTextFile(path, sizeof(Memo)); text && text->size() == sizeof(Memo)) {
     Memo memo;
     std::memcpy(&memo, text->data(), sizeof memo);
-    if (memo.magic == kMemoMagic && memo.check == CheckOf(memo) && Same(memo.identity, identity))
+    if (memo.magic == kMemoMagic && memo.check == CheckOf(memo) && memo.identity == identity)
       return memo.hash;
   }
   Memo memo{.magic = kMemoMagic, .identity = identity, .hash = HashOf(file.bytes(), pool)};

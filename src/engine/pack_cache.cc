@@ -1,7 +1,5 @@
 #include "engine/pack_cache.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -133,26 +131,13 @@ void Append(std::vector<std::byte>& to, std::string_view text) {
 
 }  // namespace
 
-// The path still names the bytes that were mapped.
-static bool Unchanged(const MappedFile& file) {
-  struct stat info {};
-  if (stat(file.path().c_str(), &info) != 0) return false;
-  const auto nanoseconds = [](const timespec& t) {
-    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-  };
-  const FileIdentity& then = file.identity();
-  return info.st_ino == then.inode && static_cast<uint64_t>(info.st_size) == then.size &&
-         nanoseconds(info.st_mtim) == then.modified_ns &&
-         nanoseconds(info.st_ctim) == then.changed_ns;
-}
-
 std::optional<fs::path> PackCacheFolder() {
   const auto named = [](const char* name) {
     const char* value = std::getenv(name);
     return fs::path(value != nullptr ? value : "");
   };
   const fs::path own = named("LOCKSTEP_CACHE");
-  if (own == "off" || own == "OFF" || own == "0") return std::nullopt;
+  if (own == "off" || own == "OFF") return std::nullopt;
   if (!own.empty()) return own;
   // The XDG specification: a relative path is to be ignored.
   if (const fs::path cache = named("XDG_CACHE_HOME"); cache.is_absolute())
@@ -274,7 +259,7 @@ PackedBytes PackOrLoad(const Packing& packing,
   // What was hashed must be what was packed: a file that is written meanwhile would lend its name
   // to other weights.
   for (const auto& file : files) {
-    if (Unchanged(*file)) continue;
+    if (file->Unchanged()) continue;
     from.file.clear();
     from.note = fmt::format(
         "{}: changed while it was read, so that its weights may be a mixture; start again once it "

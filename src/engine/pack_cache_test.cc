@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -48,11 +49,13 @@ class PackCacheTest : public testing::Test {
     ASSERT_TRUE(WriteFileAtomically(model(), bytes));
   }
 
-  // What a start does. from: how it went.
-  std::string Start(PackedFrom* from = nullptr, int64_t rows = kRows) const {
+  // What a start does. from: how it went; meanwhile: what happens once the model is open.
+  std::string Start(PackedFrom* from = nullptr, int64_t rows = kRows,
+                    const std::function<void()>& meanwhile = {}) const {
     const auto file = MappedFile::Open(model());
     EXPECT_TRUE(file);
     if (!file) return "";
+    if (meanwhile) meanwhile();
     const WeightView view{.tensor = "w",
                           .type = FindTensorType("Q4_0"),
                           .data = (*file)->bytes().data(),
@@ -103,6 +106,16 @@ TEST_F(PackCacheTest, ItIsTheContentThatCounts) {
   EXPECT_NE(Start(&from), packed);
   EXPECT_FALSE(from.cache);
   EXPECT_EQ(Kept(".packed").size(), 2u);
+}
+
+TEST_F(PackCacheTest, AFileThatChangesWhileItIsReadLeavesNothing) {
+  PackedFrom from;
+  Start(&from, kRows, [&] {  // in place: the map sees it
+    std::fstream(model(), std::ios::binary | std::ios::in | std::ios::out).write("\1", 1);
+  });
+  EXPECT_FALSE(from.cache);
+  EXPECT_NE(from.note.find("changed while it was read"), std::string::npos) << from.note;
+  EXPECT_EQ(Kept(".packed").size(), 0u);
 }
 
 TEST_F(PackCacheTest, AHashIsRememberedOnceAFileIsSettled) {
