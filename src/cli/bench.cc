@@ -12,6 +12,7 @@
 #include "measure/machine_peaks.h"
 #include "measure/model_work.h"
 #include "measure/speed.h"
+#include "model/model.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +21,11 @@ const std::vector<int64_t> kPrompts = {512, 32, 128, 2048};  // the first one is
 const std::vector<int64_t> kDepths = {0, 512, 2048};
 const std::vector<int64_t> kBatches = {1, 4, 16};
 constexpr int64_t kMost = 1 << 24;
+
+std::string Default(std::vector<int64_t> sizes) {
+  std::ranges::sort(sizes);
+  return fmt::format(" (default: {})", fmt::join(sizes, ", "));
+}
 
 struct BenchArgs {
   std::string path;
@@ -94,7 +100,7 @@ Result<Bench> Work(const BenchArgs& args, const SpeedRequest& asked) {
   bench.kernels = engine->kernels().name;
   bench.kv = Name(engine->kv_type());
   bench.threads = engine->threads();
-  bench.work = WorkOf(model, options.activations);
+  bench.work = WorkOf(engine->plan(), options.activations);
 
   ProgressLine line;
   SpeedRequest request = asked;
@@ -275,7 +281,7 @@ void AddBenchVerb(CLI::App& app, Action& action) {
   verb->add_option("PATH", args->path, "A Hugging Face folder or a GGUF file")
       ->required()
       ->type_name("");
-  const auto list = [&](const char* name, std::vector<int64_t>& into, const char* what,
+  const auto list = [&](const char* name, std::vector<int64_t>& into, const std::string& what,
                         int64_t lowest) {
     verb->add_option(name, into, what)
         ->delimiter(',')
@@ -285,13 +291,13 @@ void AddBenchVerb(CLI::App& app, Action& action) {
         ->check(WholeNumber(lowest, kMost))
         ->type_name("N,...");
   };
-  list("--prompt", args->prompts, "Read prompts of N tokens (default: 32, 128, 512, 2048)", 1);
+  list("--prompt", args->prompts, "Read prompts of N tokens" + Default(kPrompts), 1);
   verb->add_option("--decode", args->steps, "Tokens of each decode measurement")
       ->check(WholeNumber(1, kMost))
       ->type_name("N")
       ->capture_default_str();
-  list("--depth", args->depths, "Decode after N tokens (default: 0, 512, 2048)", 0);
-  list("--batch", args->batches, "Decode N sequences at once (default: 1, 4, 16)", 1);
+  list("--depth", args->depths, "Decode after N tokens" + Default(kDepths), 0);
+  list("--batch", args->batches, "Decode N sequences at once" + Default(kBatches), 1);
   verb->add_option("--rounds", args->rounds, "Rounds that count; one before them warms up")
       ->check(WholeNumber(1, 1000))
       ->type_name("N")

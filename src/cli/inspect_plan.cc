@@ -69,13 +69,13 @@ Result<int> Work(const std::string& path, const std::string& activations, bool j
   Print(
       fmt::format("{}\n  kernels: {} ({})\n\n{}\n  {} packed; one token's step reads {} of "
                   "weights\n{}  keys and values are kept as {} unless run --kv says otherwise\n"
-                  "  packed weights are kept in: {}\n",
+                  "  packed weights are {}\n",
                   path, kernels->name, kernels->description, table.Text(2),
                   HumanBytes(static_cast<double>(packed)), HumanBytes(step),
                   twice ? "  the head reads two rows of codes, the second holding what the first "
                           "left over\n"
                         : "",
-                  kv, folder ? folder->string() : "nothing (LOCKSTEP_CACHE is off)"));
+                  kv, folder ? "kept in " + folder->string() : "not kept (LOCKSTEP_CACHE is off)"));
   return kExitYes;
 }
 

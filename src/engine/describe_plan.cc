@@ -17,7 +17,8 @@ std::string Joined(const std::vector<std::string>& names) {
 
 void Add(std::vector<PlanPart>& parts, PlanPart part) {
   for (PlanPart& known : parts) {
-    if (known.part != part.part || known.types != part.types || known.packed != part.packed)
+    if (known.part != part.part || known.types != part.types || known.packed != part.packed ||
+        known.share != part.share)
       continue;
     known.count += part.count;
     known.elements += part.elements;
@@ -25,18 +26,6 @@ void Add(std::vector<PlanPart>& parts, PlanPart part) {
     return;
   }
   parts.push_back(std::move(part));
-}
-
-// Of a layer's experts, those that one token reads.
-double ExpertShare(const ModelSpec& spec) {
-  double chosen = 0, all = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    if (const auto* moe = std::get_if<MoeSpec>(&layer.mlp)) {
-      chosen += static_cast<double>(moe->num_experts_per_tok);
-      all += static_cast<double>(moe->num_experts);
-    }
-  }
-  return all > 0 ? chosen / all : 1;
 }
 
 PlanPart RowByRow(std::string name, const WeightView& view) {
@@ -57,22 +46,18 @@ std::vector<PlanPart> PlanParts(const ExecutionPlan& plan, Activations activatio
   std::vector<PlanPart> parts;
   parts.push_back(RowByRow("embedding", *plan.embedding));
   if (plan.positions != nullptr) parts.push_back(RowByRow("positions", *plan.positions));
-  const double expert_share = ExpertShare(*plan.spec);
-  ForEachProjection(plan, [&](std::string_view name, const Projection& projection) {
+  ForEachProjection(plan, [&](std::string_view name, const Projection& projection, double share) {
     const PackedGroup& group = projection.group;
     PlanPart part{.part = std::string(name),
                   .count = 1,
                   .bytes = static_cast<int64_t>(group.size),
-                  .share = name.starts_with("expert ") ? expert_share : 1};
+                  .share = share};
     std::vector<std::string> types, packed, read_with;
     for (size_t i = 0; i < group.matrices.size(); ++i) {
       const PackedMatrix& m = group.matrices[i];
       types.emplace_back(group.views[i]->type->name);
       packed.emplace_back(InfoOf(m.kind).name);
-      const InputForm form = FormFor(activations, m.kind);
-      read_with.emplace_back(form == InputForm::kInt8   ? "int8"
-                             : form == InputForm::kBF16 ? "bf16"
-                                                        : "fp32");
+      read_with.emplace_back(Name(FormFor(activations, m.kind)));
       part.elements += m.rows * m.cols;
     }
     part.types = Joined(types);

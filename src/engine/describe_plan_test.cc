@@ -15,7 +15,7 @@ TEST(PlanParts, CountEveryMatrixOnce) {
     const auto owned = RandomWeights(spec, seed);
     const ExecutionPlan plan = PlanLayout(spec, owned->weights);
     int64_t elements = 0, bytes = 0, groups = 0;
-    ForEachProjection(plan, [&](std::string_view, const Projection& projection) {
+    ForEachProjection(plan, [&](std::string_view, const Projection& projection, double) {
       ++groups;
       bytes += static_cast<int64_t>(projection.group.size);
       for (const PackedMatrix& m : projection.group.matrices) elements += m.rows * m.cols;
@@ -44,12 +44,12 @@ TEST(PlanParts, ALayoutIsThePlanWithoutItsBytes) {
   EXPECT_EQ(layout.packed.size, 0u);
   EXPECT_TRUE(plan.packed_from.file.empty()) << "weights that lie in no file are not kept";
   std::vector<size_t> sizes;
-  ForEachProjection(layout, [&](std::string_view, const Projection& projection) {
+  ForEachProjection(layout, [&](std::string_view, const Projection& projection, double) {
     sizes.push_back(projection.group.size);
     for (const PackedMatrix& m : projection.group.matrices) EXPECT_EQ(m.data, nullptr);
   });
   size_t i = 0;
-  ForEachProjection(plan, [&](std::string_view, const Projection& projection) {
+  ForEachProjection(plan, [&](std::string_view, const Projection& projection, double) {
     EXPECT_EQ(projection.group.size, sizes[i++]);
     for (const PackedMatrix& m : projection.group.matrices) EXPECT_NE(m.data, nullptr);
   });

@@ -11,10 +11,6 @@
 namespace lockstep {
 namespace {
 
-// Tokens that walk together: bounds the activations' memory, and what a chunk of one prompt delays
-// others.
-constexpr int64_t kMaxWalkTokens = 512;
-
 struct KvTypeName {
   KvType type;
   std::string_view name;
@@ -113,7 +109,7 @@ std::span<const std::string_view> KvTypeNames() { return kNamesOfKvTypes; }
 KvType ChooseKvType(const ExecutionPlan& plan, Activations activations) {
   const auto rounds = [&](const Projection& projection) {
     return std::ranges::any_of(projection.group.matrices, [&](const PackedMatrix& m) {
-      return FormFor(activations, m.kind) != InputForm::kF32;
+      return FormFor(activations, m.kind) != Activations::kF32;
     });
   };
   return std::ranges::any_of(plan.layers,

@@ -1,6 +1,6 @@
 // Engine: a model at speed. Same spec and weights as the reference, other arithmetic: packed
-// weights, int8 or fp32 activations, one walk of all workers through the layers per call. How far
-// its numbers may lie from the reference's is in docs/numerics.md.
+// weights, int8, bf16 or fp32 activations, one walk of all workers through the layers per call. How
+// far its numbers may lie from the reference's is in docs/numerics.md.
 //
 // A sequence's numbers do not depend on the number of threads, on how it is cut into calls or on
 // what runs beside it (but for dynamic RoPE and longrope, whose angles follow from the length of
@@ -22,6 +22,10 @@
 #include "spec/model_spec.h"
 
 namespace lockstep {
+
+// Tokens that walk together: bounds the activations' memory. Who wants to be asked in between
+// (Ctrl-C, progress) gives a prompt in pieces of as many.
+inline constexpr int64_t kMaxWalkTokens = 512;
 
 struct EngineOptions {
   int threads = 0;  // 0: all cores; more than there are cores count as that many

@@ -11,7 +11,7 @@ class Planner {
 
   void Pack(ExecutionPlan& plan, ThreadPool& pool) const {
     plan.packed = PackOrLoad(packing_, weights_.files(), pool, plan.packed_from);
-    ForEachProjection(plan, [&](std::string_view, Projection& projection) {
+    ForEachProjection(plan, [&](std::string_view, Projection& projection, double) {
       Packing::Place(plan.packed, projection.group);
     });
   }

@@ -70,29 +70,37 @@ struct ExecutionPlan {
   PackedFrom packed_from;
 };
 
-// fn(part, projection) for every projection, in the order in which a step reads them; part says
-// what it is ("q, k, v").
+// fn(part, projection, share) for every projection, in the order in which a step reads them; part
+// says what it is ("q, k, v"), share how much of it one token reads on average: of an expert, how
+// often it is chosen.
 template <typename Plan, typename Fn>
 void ForEachProjection(Plan& plan, const Fn& fn) {
-  const auto mlp = [&](auto& m, std::string_view in, std::string_view up, std::string_view down) {
-    fn(m.spec.gated ? in : up, m.in);
-    fn(down, m.down);
+  const auto mlp = [&](auto& m, std::string_view in, std::string_view up, std::string_view down,
+                       double share = 1) {
+    fn(m.spec.gated ? in : up, m.in, share);
+    fn(down, m.down, share);
   };
   for (auto& layer : plan.layers) {
     const bool conv = std::holds_alternative<ShortConvSpec>(layer.spec->mixer);
     const bool mla = std::holds_alternative<MlaSpec>(layer.spec->mixer);
-    fn(conv ? "conv in" : mla ? "q_a, kv_a" : "q, k, v", layer.mixer_in);
-    if (mla && !layer.mla_q_b.group.matrices.empty()) fn("q_b", layer.mla_q_b);
-    if (mla) fn("kv_b", layer.mla_kv_b);
-    fn(conv ? "conv out" : "o", layer.mixer_out);
+    fn(conv ? "conv in" : mla ? "q_a, kv_a" : "q, k, v", layer.mixer_in, 1.0);
+    if (mla && !layer.mla_q_b.group.matrices.empty()) fn("q_b", layer.mla_q_b, 1.0);
+    if (mla) fn("kv_b", layer.mla_kv_b, 1.0);
+    fn(conv ? "conv out" : "o", layer.mixer_out, 1.0);
     if (layer.mlp) mlp(*layer.mlp, "gate, up", "up", "down");
-    if (!layer.router.group.matrices.empty()) fn("router", layer.router);
-    for (auto& expert : layer.experts) mlp(expert, "expert gate, up", "expert up", "expert down");
+    if (!layer.router.group.matrices.empty()) fn("router", layer.router, 1.0);
+    if (const auto* moe = std::get_if<MoeSpec>(&layer.spec->mlp)) {
+      const double share =
+          static_cast<double>(moe->num_experts_per_tok) / static_cast<double>(moe->num_experts);
+      for (auto& expert : layer.experts)
+        mlp(expert, "expert gate, up", "expert up", "expert down", share);
+    }
     if (layer.shared_expert)
       mlp(*layer.shared_expert, "shared expert gate, up", "shared expert up", "shared expert down");
-    if (!layer.shared_gate.group.matrices.empty()) fn("shared expert's gate", layer.shared_gate);
+    if (!layer.shared_gate.group.matrices.empty())
+      fn("shared expert's gate", layer.shared_gate, 1.0);
   }
-  fn("head", plan.head);
+  fn("head", plan.head, 1.0);
 }
 
 // spec and weights must outlive the plan.

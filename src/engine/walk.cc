@@ -113,13 +113,13 @@ Walker::Form Walker::FormOf(const Projection& projection) const {
   Form form;
   for (const PackedMatrix& m : projection.group.matrices) {
     switch (FormFor(activations_, m.kind)) {
-      case InputForm::kInt8:
+      case Activations::kInt8:
         form.codes = true;
         break;
-      case InputForm::kBF16:
+      case Activations::kBF16:
         form.bf16 = true;
         break;
-      case InputForm::kF32:
+      case Activations::kF32:
         form.floats = true;
         break;
     }
@@ -146,14 +146,14 @@ void Walker::Finish(ProjectionInput& input, int64_t row, int64_t n, Form form) {
 void Walker::Tiles(PackedKind kind, const std::byte* a, const std::byte* b, int64_t blocks,
                    const ProjectionInput& input, int64_t first_row, int64_t rows, float* y_a,
                    float* y_b, int64_t stride) const {
-  const InputForm form = FormFor(activations_, kind);
-  if (form == InputForm::kBF16) {
+  const Activations form = FormFor(activations_, kind);
+  if (form == Activations::kBF16) {
     const int64_t padded = blocks * kBlockColumns;
     kernels_.pair_bf16(a, b, blocks, input.bf16.data() + first_row * padded, padded, rows, y_a, y_b,
                        stride);
     return;
   }
-  if (form == InputForm::kInt8) {
+  if (form == Activations::kInt8) {
     const QuantizedActivations x{input.codes.data(), input.facts.data(), blocks};
     if (b != nullptr && rows >= kPanelRows) {
       kernels_.pair_int8(kind, a, b, blocks, x, first_row, rows, y_a, y_b, stride,

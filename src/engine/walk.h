@@ -24,11 +24,11 @@ namespace lockstep {
 //   kBF16   bf16 in front of bf16, else fp32
 //   kF32    fp32
 enum class Activations : uint8_t { kInt8, kBF16, kF32 };
-enum class InputForm : uint8_t { kInt8, kBF16, kF32 };
-inline InputForm FormFor(Activations activations, PackedKind kind) {
-  if (activations == Activations::kInt8 && HoldsCodes(kind)) return InputForm::kInt8;
-  if (activations != Activations::kF32 && kind == PackedKind::kBF16) return InputForm::kBF16;
-  return InputForm::kF32;
+// What a matrix of that kind reads then.
+inline Activations FormFor(Activations activations, PackedKind kind) {
+  if (activations == Activations::kInt8 && HoldsCodes(kind)) return Activations::kInt8;
+  if (activations != Activations::kF32 && kind == PackedKind::kBF16) return Activations::kBF16;
+  return Activations::kF32;
 }
 
 // Rows that a projection reads: floats padded with zeros to whole blocks, their codes, their bf16.
@@ -96,10 +96,9 @@ class WalkBuffers {
   } experts;
 
  private:
-  const ExecutionPlan& plan_;
   struct Sizes {  // the most that any layer asks, in elements or blocks of a row
     int64_t hidden = 0, input_blocks = 0, latent_blocks = 0, attended_blocks = 0, middle_blocks = 0,
-            wide = 0, wide2 = 0, mixer_out = 0, mlp_out = 0, row = 0;
+            wide = 0, wide2 = 0, mixer_out = 0, mlp_out = 0;
     int64_t experts_per_token = 1;
     bool moe = false;
   } sizes_;

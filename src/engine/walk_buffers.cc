@@ -14,11 +14,10 @@ void ProjectionInput::Reserve(int64_t rows, int64_t blocks) {
 }
 
 WalkBuffers::WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> shapes, int count)
-    : workers(static_cast<size_t>(count)), plan_(plan) {
+    : workers(static_cast<size_t>(count)) {
   Sizes& s = sizes_;
   s.hidden = plan.spec->embedding.hidden_size;
   s.input_blocks = BlocksOf(s.hidden);
-  s.row = s.hidden;
   const auto most = [](int64_t& size, int64_t other) { size = std::max(size, other); };
   const auto mlp = [&](const MlpPlan& m) {
     most(s.middle_blocks, BlocksOf(m.spec.intermediate_size));

@@ -7,7 +7,6 @@
 
 #include "engine/engine.h"
 #include "measure/machine_peaks.h"
-#include "model/model.h"
 
 namespace lockstep {
 
@@ -35,6 +34,6 @@ struct ModelWork {
   MatrixWork Of(int64_t tokens, int64_t logits) const;
 };
 
-ModelWork WorkOf(const Model& model, Activations activations);
+ModelWork WorkOf(const ExecutionPlan& plan, Activations activations);
 
 }  // namespace lockstep

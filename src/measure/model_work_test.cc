@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "model/model.h"
 #include "spec/weights.h"
 
 namespace lockstep {
@@ -24,18 +25,19 @@ TEST(ModelWork, OfADenseModelIsItsMatrices) {
                 kv = attention.num_key_value_heads * attention.head_dim;
   const int64_t mlp = 3 * std::get<MlpSpec>(model.spec.layers[0].mlp).intermediate_size;
   const auto layers = static_cast<int64_t>(model.spec.layers.size());
-  const ModelWork work = WorkOf(model, Activations::kF32);
+  const ModelWork work = WorkOf(PlanLayout(model.spec, model.weights), Activations::kF32);
   EXPECT_EQ(work.layers.int8_macs, 0);
   EXPECT_EQ(work.layers.f32_macs, static_cast<double>(layers * hidden * (2 * q + 2 * kv + mlp)));
   EXPECT_EQ(work.head.f32_macs, static_cast<double>(hidden * model.spec.embedding.vocab_size));
   EXPECT_FALSE(work.experts);
   // The same products, of another kind: its weights are bf16.
-  EXPECT_EQ(WorkOf(model, Activations::kInt8).layers.bf16_macs, work.layers.f32_macs);
+  EXPECT_EQ(WorkOf(PlanLayout(model.spec, model.weights), Activations::kInt8).layers.bf16_macs,
+            work.layers.f32_macs);
 }
 
 TEST(ModelWork, OfExpertsCountsTheChosen) {
   const Model model = Golden("mixtral");
-  const ModelWork work = WorkOf(model, Activations::kF32);
+  const ModelWork work = WorkOf(PlanLayout(model.spec, model.weights), Activations::kF32);
   EXPECT_TRUE(work.experts);
   double expected = 0;
   for (const WeightSlot& slot : RequiredWeights(model.spec)) {

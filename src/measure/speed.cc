@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 // Ids of a prompt per call, as `run` gives them: between two calls Ctrl-C is looked at.
-constexpr size_t kPiece = 512;
+constexpr auto kPiece = static_cast<size_t>(kMaxWalkTokens);
 
 // Fixed on every machine: a linear congruential generator (Knuth's MMIX constants).
 std::vector<int32_t> SomeIds(int64_t n, int64_t vocab_size) {

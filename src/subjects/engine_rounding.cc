@@ -55,11 +55,11 @@ void ForHeads(size_t dim, MatrixView<float> rows, const Fn& fn) {
 }  // namespace
 
 void EngineRounding::Input(const WeightView& weight, bool head, MatrixView<float> rows) const {
-  const InputForm form = FormFor(activations_, ChoosePackedKind(weight));
-  if (form == InputForm::kF32) return;
+  const Activations form = FormFor(activations_, ChoosePackedKind(weight));
+  if (form == Activations::kF32) return;
   for (size_t t = 0; t < rows.rows; ++t) {
     const std::span<float> x = rows.row(t);
-    if (form == InputForm::kBF16) {
+    if (form == Activations::kBF16) {
       ToBF16(x, draw_);
       continue;
     }
@@ -103,11 +103,11 @@ void EngineRounding::AttentionWeights(std::span<float> weights) const {
 
 Precision PrecisionOf(const ExecutionPlan& plan, Activations activations, KvType kv) {
   Precision precision = kv == KvType::kF32 ? Precision::kFull : Precision::kRounded;
-  ForEachProjection(plan, [&](std::string_view, const Projection& projection) {
+  ForEachProjection(plan, [&](std::string_view, const Projection& projection, double) {
     for (const PackedMatrix& m : projection.group.matrices) {
-      const InputForm form = FormFor(activations, m.kind);
-      if (form == InputForm::kInt8) precision = Precision::kQuantizedActivations;
-      if (form == InputForm::kBF16) precision = std::max(precision, Precision::kRounded);
+      const Activations form = FormFor(activations, m.kind);
+      if (form == Activations::kInt8) precision = Precision::kQuantizedActivations;
+      if (form == Activations::kBF16) precision = std::max(precision, Precision::kRounded);
     }
   });
   return precision;

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kChunk = 512;  // ids of a prompt between two looks at Ctrl-C
+constexpr auto kChunk = static_cast<size_t>(kMaxWalkTokens);  // then Ctrl-C is looked at
 constexpr uint32_t kRoutedDraws = 16;
 
 }  // namespace

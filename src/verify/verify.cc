@@ -44,10 +44,9 @@ std::string Sentence(const Verification& v) {
     case Verdict::kQuantizedActivations:
       return fmt::format(
           "as far as this shows, the same model, less exactly: {} explains every difference on all "
-          "{} "
-          "prompts (max |Δ| {:.2e}, at most {:.2g} times what that rounding does to the reference; "
-          "{} "
-          "are allowed); a smaller fault is seen only with --activations fp32 --kv fp32",
+          "{} prompts (max |Δ| {:.2e}, at most {:.2g} times what that rounding does to the "
+          "reference; {} are allowed); a smaller fault is seen only with --activations fp32 --kv "
+          "fp32",
           v.verdict == Verdict::kPrecision ? "rounding the activations or the cache"
                                            : "quantizing the activations",
           v.prompts.size(), worst, worst_share, kRoundingMultiple);
