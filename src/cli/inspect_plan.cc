@@ -59,6 +59,10 @@ Result<int> Work(const std::string& path, const std::string& activations, bool j
                {"cache", folder ? Json(folder->string()) : Json()}});
     return kExitYes;
   }
+  const std::string kept = !folder ? "not kept (LOCKSTEP_CACHE is off)"
+                           : static_cast<size_t>(packed) < PackCache::kLeastBytes
+                               ? "not kept: there are too few"
+                               : "kept in " + folder->string();
   using enum Table::Align;
   Table table({"part", "", "stored", "packed", "bits", "bytes", "read with"},
               {kLeft, kRight, kLeft, kLeft, kRight, kRight, kLeft});
@@ -75,7 +79,7 @@ Result<int> Work(const std::string& path, const std::string& activations, bool j
                   twice ? "  the head reads two rows of codes, the second holding what the first "
                           "left over\n"
                         : "",
-                  kv, folder ? "kept in " + folder->string() : "not kept (LOCKSTEP_CACHE is off)"));
+                  kv, kept));
   return kExitYes;
 }
 

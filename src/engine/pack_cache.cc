@@ -17,7 +17,6 @@ namespace fs = std::filesystem;
 constexpr uint32_t kPackingVersion = 2;
 constexpr size_t kPiece = size_t{4} << 20;
 constexpr size_t kPage = 4096;
-constexpr size_t kLeastBytes = size_t{16} << 20;  // below, packing takes some ten milliseconds
 constexpr const char* kExtension = ".packed";
 
 struct PackCacheHeader {
@@ -246,7 +245,8 @@ PackedBytes PackOrLoad(const Packing& packing,
                        PackedFrom& from) {
   from = {};
   const std::optional<fs::path> folder = PackCacheFolder();
-  if (files.empty() || !folder || packing.size() < kLeastBytes) return packing.Pack(pool);
+  if (files.empty() || !folder || packing.size() < PackCache::kLeastBytes)
+    return packing.Pack(pool);
   const PackCache cache(*folder);
   const std::optional<ContentHash> key = cache.KeyOf(packing, files, pool);
   if (!key) return packing.Pack(pool);

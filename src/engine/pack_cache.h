@@ -31,6 +31,8 @@ class PackCache {
  public:
   // 20 GiB, or a quarter of what the disk would have free without the cache if that is less.
   static constexpr uint64_t kMostBytes = uint64_t{20} << 30;
+  // Fewer packed bytes are not kept: to pack them takes some ten milliseconds.
+  static constexpr size_t kLeastBytes = size_t{16} << 20;
 
   explicit PackCache(std::filesystem::path folder, uint64_t most_bytes = kMostBytes)
       : folder_(std::move(folder)), most_bytes_(most_bytes) {}
@@ -60,8 +62,8 @@ struct PackedFrom {
   std::string note;            // why none could be kept; empty: nothing to say
 };
 
-// packing.Pack, or what an earlier start made of the same files. Small models are always packed:
-// that takes no longer than to look for a file.
+// packing.Pack, or what an earlier start made of the same files. Plans below PackCache::kLeastBytes
+// are always packed: that takes no longer than to look for a file.
 PackedBytes PackOrLoad(const Packing& packing,
                        std::span<const std::shared_ptr<const MappedFile>> files, ThreadPool& pool,
                        PackedFrom& from);
