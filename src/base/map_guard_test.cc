@@ -39,6 +39,7 @@ TEST(MapGuardDeathTest, OtherFaultsEndTheProgramAsTheyWould) {
   const fs::path path = fs::path(testing::TempDir()) / "lockstep_other_fault";
   EXPECT_EXIT(
       {
+        std::signal(SIGBUS, SIG_DFL);  // sanitizers have a handler of their own
         ExitWhenAMappedFileFails(3);
         MapOfThreePages(path).reset();
         std::raise(SIGBUS);

@@ -33,18 +33,24 @@ struct KvShape {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
 
-  constexpr int64_t PaddedKeyDim() const { return (key_dim + 1) / 2 * 2; }
-  constexpr int64_t PaddedValueDim() const { return (value_dim + 15) / 16 * 16; }
+  // Always inline, in every build: kernels call them, and what is compiled there with flags of one
+  // instruction set must not be merged with other objects' (tools/check_kernel_symbols.sh).
+  [[gnu::always_inline]] constexpr int64_t PaddedKeyDim() const { return (key_dim + 1) / 2 * 2; }
+  [[gnu::always_inline]] constexpr int64_t PaddedValueDim() const {
+    return (value_dim + 15) / 16 * 16;
+  }
   // Bytes of one head's keys or values in a page, a multiple of 64.
-  constexpr size_t KeyBytes() const { return Bytes(PaddedKeyDim(), type); }
-  constexpr size_t ValueBytes() const {
+  [[gnu::always_inline]] constexpr size_t KeyBytes() const { return Bytes(PaddedKeyDim(), type); }
+  [[gnu::always_inline]] constexpr size_t ValueBytes() const {
     return Bytes(PaddedValueDim(), type == KvType::kQ16 ? KvType::kBF16 : type);
   }
-  constexpr size_t HeadBytes() const { return KeyBytes() + ValueBytes(); }
-  constexpr size_t PageBytes() const { return static_cast<size_t>(heads) * HeadBytes(); }
+  [[gnu::always_inline]] constexpr size_t HeadBytes() const { return KeyBytes() + ValueBytes(); }
+  [[gnu::always_inline]] constexpr size_t PageBytes() const {
+    return static_cast<size_t>(heads) * HeadBytes();
+  }
 
  private:
-  static constexpr size_t Bytes(int64_t dim, KvType type) {
+  [[gnu::always_inline]] static constexpr size_t Bytes(int64_t dim, KvType type) {
     const int64_t width = type == KvType::kF32 ? 4 : type == KvType::kQ8 ? 1 : 2;
     const bool scaled = type == KvType::kQ8 || type == KvType::kQ16;
     return static_cast<size_t>(kPageTokens * (width * dim + (scaled ? (dim + 31) / 32 * 4 : 0)));

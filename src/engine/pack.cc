@@ -1,14 +1,11 @@
 #include "engine/pack.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 #include "base/dtype.h"
 #include "base/error.h"
-#include "base/memory.h"
+#include "engine/buffer.h"
 #include "engine/pack_codes.h"
 
 namespace lockstep {
@@ -116,19 +113,6 @@ PackedKind ChoosePackedKind(const WeightView& view) {
   return FloatPackerOf(view).kind;
 }
 
-std::shared_ptr<std::byte> AllocatePacked(size_t size) {
-  constexpr size_t kLargePage = size_t{2} << 20;
-  if (size > AvailableMemory()) throw std::bad_alloc();
-  const size_t reserved = Rounded(size, kLargePage) + kLargePage;
-  void* map = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED) throw std::bad_alloc();
-  auto* start = reinterpret_cast<std::byte*>(Rounded(reinterpret_cast<size_t>(map), kLargePage));
-#if defined(MADV_HUGEPAGE)
-  madvise(start, Rounded(size, kLargePage), MADV_HUGEPAGE);  // a wish: it may fail
-#endif
-  return {start, [map, reserved](std::byte*) { munmap(map, reserved); }};
-}
-
 PackedGroup Packing::Add(std::span<const WeightView* const> views) {
   PackedGroup group{.matrices = {}, .views = {views.begin(), views.end()}, .offset = size_};
   for (const WeightView* view : views) {
@@ -169,7 +153,7 @@ PackedBytes Packing::Pack(ThreadPool& pool) const {
     if (Contiguous(*entry.view)) longest_row = std::max(longest_row, RowSize(*entry.view));
   }
   const std::vector<std::byte> zeros(longest_row);
-  const std::shared_ptr<std::byte> bytes = AllocatePacked(size());
+  const std::shared_ptr<std::byte> bytes = AllocateZeroed(size());
   pool.For(jobs.size(), [&](size_t j) {
     const Entry& entry = *jobs[j].entry;
     const size_t tile_bytes = TileBytes(entry.matrix.kind, entry.matrix.Blocks());

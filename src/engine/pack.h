@@ -60,8 +60,4 @@ class Packing {
   size_t size_ = 0;
 };
 
-// Memory of our own for packed bytes: large pages where the system has them, since a decode step
-// walks through all of it. Zeroed.
-std::shared_ptr<std::byte> AllocatePacked(size_t size);
-
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "engine/buffer.h"
 #include "engine/pack_cache.h"
 #include "quant/tensor_type.h"
 
@@ -206,7 +207,7 @@ TEST_F(PackCacheTest, RoomIsMadeByRemovingWhatWasUsedLongestAgo) {
   ThreadPool pool(1);
   const size_t size = 1 << 20;
   const PackCache small(cache(), 3 * size + (size >> 1));
-  const auto own = AllocatePacked(size);
+  const auto own = AllocateZeroed(size);
   const PackedBytes bytes{own, size};
   for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(small.Store({i, 0}, bytes, pool));
   const auto now = fs::file_time_type::clock::now();
@@ -249,7 +250,7 @@ TEST_F(PackCacheTest, FilesOfOthersAreNeitherCountedNorRemoved) {
       std::ofstream(cache() / name) << std::string(size, 'x');
       fs::last_write_time(cache() / name, long_ago);
     }
-  const auto bytes = AllocatePacked(size);
+  const auto bytes = AllocateZeroed(size);
   ASSERT_TRUE(PackCache(cache(), size + (size >> 1)).Store({1, 0}, {bytes, size}, pool));
   for (const std::string& name : others) EXPECT_TRUE(fs::exists(cache() / name)) << name;
   for (const std::string& name : own) EXPECT_FALSE(fs::exists(cache() / name)) << name;

@@ -33,11 +33,11 @@ inline Activations FormFor(Activations activations, PackedKind kind) {
 
 // Rows that a projection reads: floats padded with zeros to whole blocks, their codes, their bf16.
 struct ProjectionInput {
-  Buffer<float> f32;
-  Buffer<int8_t> codes;
-  Buffer<ActivationBlock> facts;
-  Buffer<uint16_t> bf16;
-  void Reserve(int64_t rows, int64_t blocks);
+  Array<float> f32;
+  Array<int8_t> codes;
+  Array<ActivationBlock> facts;
+  Array<uint16_t> bf16;
+  void Put(Layout& layout, int64_t rows, int64_t blocks);
 };
 
 // A window beyond this is none; sums with it stay far from overflow.
@@ -55,21 +55,21 @@ struct WalkSegment {
 class WalkBuffers {
  public:
   WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> shapes, int workers);
-  // Room for `rows` tokens of which `head_rows` want logits.
+  // Room for `rows` tokens of which `head_rows` want logits. What was there is lost when it grows.
   void Reserve(int64_t rows, int64_t head_rows);
 
   // What one worker writes alone. Where a walk has one row, each worker keeps a residual stream and
   // inputs of its own: to compute a row twice costs less than to wait for it.
   struct Worker {
-    Buffer<std::byte> kernels;  // scratch of kernels
-    Buffer<float> x, row, pair, mixed, key;
+    Array<std::byte> kernels;  // scratch of kernels
+    Array<float> x, row, pair, mixed, key;
     ProjectionInput input, latent;
   };
   std::vector<Worker> workers;
 
-  Buffer<float> x;  // residual stream [row][hidden]
+  Array<float> x;  // residual stream [row][hidden]
   ProjectionInput input, latent, attended, gathered, middle;
-  Buffer<float> wide, wide2, mixer_out, mlp_out, shared_out;  // outputs, [row][tiles * 16]
+  Array<float> wide, wide2, mixer_out, mlp_out, shared_out;  // outputs, [row][tiles * 16]
   std::vector<RotaryTable> rotary;
 
   // Where other programs hold the cores, workers wait for each other longer than they work, and one
@@ -99,9 +99,13 @@ class WalkBuffers {
   struct Sizes {  // the most that any layer asks, in elements or blocks of a row
     int64_t hidden = 0, input_blocks = 0, latent_blocks = 0, attended_blocks = 0, middle_blocks = 0,
             wide = 0, wide2 = 0, mixer_out = 0, mlp_out = 0;
+    int64_t key_dim = 0;
+    size_t scratch = 0;  // bytes
     int64_t experts_per_token = 1;
     bool moe = false;
   } sizes_;
+  void Put(Layout& layout, int64_t rows, int64_t head_rows);
+  std::shared_ptr<std::byte> block_;  // holds all arrays
   int64_t rows_ = 0, head_rows_ = 0;
 };
 

@@ -5,12 +5,12 @@
 
 namespace lockstep {
 
-void ProjectionInput::Reserve(int64_t rows, int64_t blocks) {
+void ProjectionInput::Put(Layout& layout, int64_t rows, int64_t blocks) {
   const int64_t n = rows * blocks;
-  f32.Reserve(n * kBlockColumns);
-  codes.Reserve(n * kBlockColumns);
-  facts.Reserve(n);
-  bf16.Reserve(n * kBlockColumns);
+  layout.Put(f32, n * kBlockColumns);
+  layout.Put(codes, n * kBlockColumns);
+  layout.Put(facts, n);
+  layout.Put(bf16, n * kBlockColumns);
 }
 
 WalkBuffers::WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> shapes, int count)
@@ -45,49 +45,61 @@ WalkBuffers::WalkBuffers(const ExecutionPlan& plan, std::span<const KvShape> sha
                        });
     if (!known) rotary.emplace_back(*rope);
   }
-  size_t scratch = kPanelBytes;
-  int64_t key_dim = 0;
+  s.scratch = kPanelBytes;
   for (const KvShape& shape : shapes) {
-    scratch = std::max(scratch, AttentionScratchBytes(shape));
-    key_dim = std::max(key_dim, shape.key_dim);
+    s.scratch = std::max(s.scratch, AttentionScratchBytes(shape));
+    most(s.key_dim, shape.key_dim);
   }
+  Reserve(1, 1);
+}
+
+void WalkBuffers::Put(Layout& layout, int64_t rows, int64_t head_rows) {
+  const Sizes& s = sizes_;
   const int64_t widest =
       std::max({s.input_blocks, s.latent_blocks, s.attended_blocks, s.middle_blocks});
   for (Worker& w : workers) {
-    w.kernels.Reserve(static_cast<int64_t>(scratch));
-    w.x.Reserve(s.hidden);
-    w.row.Reserve(widest * kBlockColumns);
-    w.mixed.Reserve(s.hidden);
-    w.key.Reserve(key_dim);
-    w.input.Reserve(2, s.input_blocks);  // the head takes two
-    w.latent.Reserve(1, s.latent_blocks);
+    layout.Put(w.kernels, static_cast<int64_t>(s.scratch));
+    layout.Put(w.x, s.hidden);
+    layout.Put(w.row, widest * kBlockColumns);
+    layout.Put(w.pair, rows * 4 * kBlockColumns);
+    layout.Put(w.mixed, s.hidden);
+    layout.Put(w.key, s.key_dim);
+    w.input.Put(layout, 2, s.input_blocks);  // the head takes two
+    w.latent.Put(layout, 1, s.latent_blocks);
+  }
+  const int64_t expert_rows = rows * s.experts_per_token;
+  layout.Put(x, rows * s.hidden);
+  input.Put(layout, std::max(rows, 2 * head_rows), s.input_blocks);
+  latent.Put(layout, rows, s.latent_blocks);
+  attended.Put(layout, rows, s.attended_blocks);
+  middle.Put(layout, expert_rows, s.middle_blocks);
+  layout.Put(wide, rows * s.wide);
+  layout.Put(wide2, rows * s.wide2);
+  layout.Put(mixer_out, rows * s.mixer_out);
+  layout.Put(mlp_out, expert_rows * s.mlp_out);
+  if (s.moe) {
+    gathered.Put(layout, expert_rows, s.input_blocks);
+    layout.Put(shared_out, rows * s.mlp_out);
   }
 }
 
 void WalkBuffers::Reserve(int64_t rows, int64_t head_rows) {
-  const Sizes& s = sizes_;
   if (rows <= rows_ && head_rows <= head_rows_) return;
   rows = std::max(rows, rows_);
   head_rows = std::max(head_rows, head_rows_);
   rows_ = head_rows_ = 0;  // memory may run out on the way: then nothing counts as there
-  const int64_t expert_rows = rows * s.experts_per_token;
-  x.Reserve(rows * s.hidden);
-  input.Reserve(std::max(rows, 2 * head_rows), s.input_blocks);
-  latent.Reserve(rows, s.latent_blocks);
-  attended.Reserve(rows, s.attended_blocks);
-  middle.Reserve(expert_rows, s.middle_blocks);
-  wide.Reserve(rows * s.wide);
-  wide2.Reserve(rows * s.wide2);
-  mixer_out.Reserve(rows * s.mixer_out);
-  mlp_out.Reserve(expert_rows * s.mlp_out);
+  block_.reset();
+  Layout counted;
+  Put(counted, rows, head_rows);
+  block_ = AllocateZeroed(counted.size());
+  Layout placed(block_.get());
+  Put(placed, rows, head_rows);
   for (RotaryTable& table : rotary) table.Reserve(rows);
-  for (Worker& w : workers) w.pair.Reserve(rows * 4 * kBlockColumns);
-  if (s.moe) {
-    gathered.Reserve(expert_rows, s.input_blocks);
-    shared_out.Reserve(rows * s.mlp_out);
-    experts.source.resize(static_cast<size_t>(expert_rows));
-    experts.weight.resize(static_cast<size_t>(expert_rows));
-    experts.rows.resize(static_cast<size_t>(expert_rows));
+  if (sizes_.moe) {
+    const auto expert_rows = static_cast<size_t>(rows * sizes_.experts_per_token);
+    experts.source.resize(expert_rows);
+    experts.weight.resize(expert_rows);
+    experts.rows.resize(expert_rows);
     experts.count.resize(static_cast<size_t>(rows));
   }
   last_segments.reserve(static_cast<size_t>(head_rows));
