@@ -19,7 +19,8 @@
 #   --keep FOLDER           keeps every raw result there; a folder that is new or empty
 #
 # The goals: prefill at 512 and at 2048 >= 1.5 x ik_llama.cpp; decode >= 1.2 x on SmolLM2-135M Q4_1 and
-# >= 1.1 x on Gemma-3-270M Q4_K_M. Run it on a machine that does nothing else.
+# >= 1.1 x on Gemma-3-270M Q4_K_M. Run it on a machine that does nothing else, under the ordinary
+# scheduler: Linux stops what runs under a real-time one for 50 ms of each second.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; }

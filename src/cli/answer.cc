@@ -39,7 +39,10 @@ std::string Answer::SpeedLine() const {
   const int64_t computed = prompt_tokens - cached_tokens;
   std::string line = fmt::format("{} prompt tokens", prompt_tokens);
   if (cached_tokens > 0) line += fmt::format(", {} of them kept", cached_tokens);
-  line += fmt::format(", {}{}; ", HumanSeconds(prefill_seconds), Speed(computed, prefill_seconds));
+  // Without a token nothing was computed.
+  if (!ids.empty())
+    line += fmt::format(", {}{}", HumanSeconds(prefill_seconds), Speed(computed, prefill_seconds));
+  line += "; ";
   line += fmt::format("{} new tokens", ids.size());
   // The first token comes out of the prompt's pass.
   const auto steps = static_cast<int64_t>(ids.size()) - 1;

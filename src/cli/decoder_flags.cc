@@ -40,11 +40,13 @@ Result<OpenedDecoder> DecoderFlags::Open(const Model& model, OnProgress on_progr
   LS_RETURN_IF_ERROR(Check(model));
   OpenedDecoder out;
   if (reference_) {
+    out.name = "reference, fp32";
     out.pool = std::make_unique<ThreadPool>(ThreadCount(engine_.threads));
     out.decoder = std::make_unique<ReferenceDecoder>(model, *out.pool, std::move(on_progress));
     return out;
   }
   LS_TRY(auto engine, EngineDecoder::Create(model, engine_.Options(), std::move(on_progress)));
+  out.name = engine->engine().Describe();
   out.note = engine->note();
   if (!lookup_) {
     out.decoder = std::move(engine);

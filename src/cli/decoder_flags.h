@@ -20,6 +20,7 @@ struct OpenedDecoder {
   std::unique_ptr<DraftDecoder> engine;  // below `decoder` where that drafts
   std::unique_ptr<RewindableDecoder> decoder;
   const LookupDecoder* lookup = nullptr;  // `decoder`, where it drafts
+  std::string name;                       // "reference, fp32", or Engine::Describe
   std::string note;                       // how loading went, or empty
 
   // Tokens that were drafted and taken, in words; empty without --lookup.

@@ -62,12 +62,12 @@ Result<std::vector<int32_t>> PromptIds(const RunArgs& args, const TextModel& tex
 }
 
 Json ToJson(const RunArgs& args, const std::vector<int32_t>& prompt, const Answer& answer,
-            const LookupDecoder* lookup) {
-  Json out = {{"model", args.path}, {"prompt_ids", prompt}};
+            const OpenedDecoder& decoder) {
+  Json out = {{"model", args.path}, {"computed_by", decoder.name}, {"prompt_ids", prompt}};
   out.update(ToJson(answer));
-  if (lookup != nullptr) {
-    out["drafted_tokens"] = lookup->counts().proposed;
-    out["accepted_tokens"] = lookup->counts().accepted;
+  if (decoder.lookup != nullptr) {
+    out["drafted_tokens"] = decoder.lookup->counts().proposed;
+    out["accepted_tokens"] = decoder.lookup->counts().accepted;
   }
   return out;
 }
@@ -107,7 +107,7 @@ Result<int> Work(const RunArgs& args) {
   LS_TRY(const Answer answer, MakeAnswer(*opened.decoder, request));
   line.Clear();
   if (args.json)
-    PrintJson(ToJson(args, ids, answer, opened.lookup));
+    PrintJson(ToJson(args, ids, answer, opened));
   else
     Print("\n");
   if (!args.quiet) {

@@ -1,6 +1,5 @@
-// Memory for kernels: 64-byte aligned, zero when new, and readable a little past its end. Large
-// blocks lie in large pages where the system has them: in small ones it is chance which lines of
-// the second-level cache two arrays fall on, and prompts then take up to a fifth longer.
+// Memory for kernels: 64-byte aligned, zero when new, and readable a little past its end; in large
+// pages where the system has them.
 #pragma once
 
 #include <cstddef>

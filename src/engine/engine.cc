@@ -317,5 +317,9 @@ const KernelTable& Engine::kernels() const { return state_->kernels; }
 KvCache& Engine::cache() { return state_->cache; }
 KvType Engine::kv_type() const { return state_->kv_type; }
 int Engine::threads() const { return state_->pool.size(); }
+std::string Engine::Describe() const {
+  return fmt::format("engine, {} activations, {} keys and values, {}", Name(state_->activations),
+                     Name(state_->kv_type), state_->kernels.name);
+}
 
 }  // namespace lockstep

@@ -94,6 +94,8 @@ class Engine {
   KvCache& cache();
   KvType kv_type() const;
   int threads() const;
+  // "engine, int8 activations, q16 keys and values, avx512bf16"
+  std::string Describe() const;
 
  private:
   struct State;

@@ -62,6 +62,8 @@ class Meter {
   }
 
   Result<SpeedTable> Measure() {
+    if (sizes_.empty() && batches_.empty())
+      return UsageError("nothing that was asked for fits: {}", fmt::join(table_.skipped, "; "));
     for (int round = 0; round <= request_.rounds; ++round) {
       const bool counts = round > 0;
       for (const int64_t size : sizes_) LS_RETURN_IF_ERROR(Size(size, counts));

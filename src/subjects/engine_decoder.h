@@ -27,6 +27,7 @@ class EngineDecoder : public DraftDecoder {
   void Forget(int64_t count) override;
   int64_t position() const override { return sequence_.length(); }
   int64_t capacity() const override;
+  const Engine& engine() const { return *engine_; }
   // How loading went, where a person should know: a sentence, or empty.
   const std::string& note() const { return engine_->plan().packed_from.note; }
   size_t KeepCommonPrefix(std::span<const int32_t> ids) override;

@@ -36,9 +36,7 @@ Result<std::unique_ptr<EngineSubject>> EngineSubject::Create(
 }
 
 std::string EngineSubject::Name() const {
-  return fmt::format("{} (engine, {} activations, {} keys and values, {})",
-                     reference_->model().checkpoint.path.string(), lockstep::Name(activations_),
-                     lockstep::Name(engine_->kv_type()), engine_->kernels().name);
+  return fmt::format("{} ({})", reference_->model().checkpoint.path.string(), engine_->Describe());
 }
 
 Subject::Abilities EngineSubject::Can() const {
