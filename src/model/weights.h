@@ -26,11 +26,14 @@ class Weights {
   void Set(const WeightId& id, WeightView view) { views_[id] = std::move(view); }
   // The files that the views lie in; none when they lie elsewhere.
   std::span<const std::shared_ptr<const MappedFile>> files() const { return files_; }
+  // Views may lie in values that were made for them (an edit): kept alive as long as the weights.
+  void Keep(std::shared_ptr<const void> values) { kept_.push_back(std::move(values)); }
   void SetFiles(std::vector<std::shared_ptr<const MappedFile>> files) { files_ = std::move(files); }
 
  private:
   std::vector<std::shared_ptr<const MappedFile>> files_;
   std::map<WeightId, WeightView> views_;
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 struct Binding {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reference/linear.h"
+#include "reference/mask.h"
 #include "reference/ops.h"
 #include "reference/rope.h"
 #include "spec/rope_facts.h"
@@ -42,12 +43,15 @@ struct AttendShape {
 template <typename T>
 class Pass {
  public:
-  Pass(const ModelSpec& spec, const Weights& weights, ThreadPool& pool, Sequence<T>& sequence,
-       int64_t first, size_t count, int64_t length, TapSink<T>* taps, const Rounder<T>* rounder)
+  Pass(const ModelSpec& spec, const Weights& weights, ThreadPool& pool, const RunSpec& run,
+       Sequence<T>& sequence, int64_t call_first, int64_t first, size_t count, int64_t length,
+       TapSink<T>* taps, const Rounder<T>* rounder)
       : spec_(spec),
         weights_(weights),
         pool_(pool),
+        run_(run),
         sequence_(sequence),
+        call_first_(call_first),
         first_(first),
         count_(count),
         length_(length),
@@ -67,10 +71,12 @@ class Pass {
     if (embedding.positions) {
       const WeightView& positions = weights_.Get(Role::kEmbedPositions);
       for (size_t t = 0; t < count_; ++t) {
-        positions.ReadRows(first_ + static_cast<int64_t>(t), 1, row.data(), positions.cols);
+        positions.ReadRows(run_.FirstPosition() + first_ + static_cast<int64_t>(t), 1, row.data(),
+                           positions.cols);
         for (size_t i = 0; i < row.size(); ++i) x.view()(t, i) += static_cast<T>(row[i]);
       }
     }
+    RoundResidual(x);
     Put(Tap::kEmbedding, -1, x);
     return x;
   }
@@ -91,6 +97,7 @@ class Pass {
     ApplyScale<T>(layer.residual, mixed);
     if (layer.wiring == Wiring::kSequential) {
       Add<T>(mixed, x);
+      RoundResidual(x);
       Put(Tap::kMixerResidual, index, x);
     }
     // Parallel wiring without a norm of its own: the MLP reads what the mixer read.
@@ -108,6 +115,7 @@ class Pass {
     ApplyScale<T>(layer.residual, fed);
     if (layer.wiring == Wiring::kParallel) Add<T>(mixed, fed);
     Add<T>(fed, x);
+    RoundResidual(x);
     Put(Tap::kOutput, index, x);
   }
 
@@ -147,7 +155,12 @@ class Pass {
     const std::vector<float> w =
         norm.weight ? ReadVector(role, Part::kWeight) : std::vector<float>{};
     const std::vector<float> b = norm.bias ? ReadVector(role, Part::kBias) : std::vector<float>{};
-    Norm<T>(norm, w, b, group_size, x, x);
+    Norm<T>(norm, w, b, group_size, x, x, {run_.norm_cast, run_.inverse_rms_rounding});
+  }
+
+  void RoundResidual(Matrix<T>& x) const {
+    if (run_.residual_rounding == Rounding::kNone) return;
+    for (T& e : x.data) e = static_cast<T>(Rounded(e, run_.residual_rounding));
   }
 
   Matrix<T> Normed(const std::optional<NormSpec>& norm, Role role, Matrix<T> x) {
@@ -187,8 +200,30 @@ class Pass {
     for (const auto& [spec, table] : tables_)
       if (*spec == rope) return table;
     return tables_
-        .emplace_back(&rope, RopeTable(rope, first_, static_cast<int64_t>(count_), length_))
+        .emplace_back(&rope,
+                      RopeTable(rope, run_.FirstPosition() + first_, static_cast<int64_t>(count_),
+                                run_.FirstPosition() + length_))
         .second;
+  }
+
+  // Rows of this chunk join the layer's cache, as the run keeps them.
+  void Remember(Matrix<T>& k, Matrix<T>& v) {
+    auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
+    const bool stale =
+        run_.cache_state == CacheState::kRowStale && call_first_ > 0 && first_ == call_first_;
+    for (const auto& [rows, kept] : {std::pair{&k, &cache.k}, std::pair{&v, &cache.v}}) {
+      RoundTo(run_.kv_dtype, *rows);
+      if (stale)
+        std::copy(kept->end() - static_cast<std::ptrdiff_t>(rows->cols), kept->end(),
+                  rows->data.begin());
+      kept->insert(kept->end(), rows->data.begin(), rows->data.end());
+    }
+  }
+
+  static void RoundTo(KvDType dtype, Matrix<T>& rows) {
+    if (dtype != KvDType::kF16 && dtype != KvDType::kBF16) return;  // T is no wider than those
+    const Rounding rounding = dtype == KvDType::kF16 ? Rounding::kFP16 : Rounding::kBF16;
+    for (T& e : rows.data) e = static_cast<T>(Rounded(e, rounding));
   }
 
   // --- Mixers ---
@@ -200,8 +235,7 @@ class Pass {
     Put(Tap::kQ, layer_, q);
     Put(Tap::kK, layer_, k);
     Put(Tap::kV, layer_, v);
-    NormQk(a.q_norm, Role::kQNorm, Tap::kQNorm, a, q);
-    NormQk(a.k_norm, Role::kKNorm, Tap::kKNorm, a, k);
+    if (!run_.qk_norm_after_rope) NormQk(a, q, k);
     if (a.clip_qkv) {
       const T clip = static_cast<T>(*a.clip_qkv);
       for (Matrix<T>* m : {&q, &k, &v})
@@ -214,21 +248,25 @@ class Pass {
       Put(Tap::kQRope, layer_, q);
       Put(Tap::kKRope, layer_, k);
     }
+    if (run_.qk_norm_after_rope) NormQk(a, q, k);
     const auto head_dim = static_cast<size_t>(a.head_dim);
     const AttendShape shape{static_cast<size_t>(a.num_attention_heads),
                             static_cast<size_t>(a.num_key_value_heads), head_dim, head_dim};
     RoundAttention(shape, q, k, v);
-    auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
-    cache.k.insert(cache.k.end(), k.data.begin(), k.data.end());
-    cache.v.insert(cache.v.end(), v.data.begin(), v.data.end());
+    Remember(k, v);
     const Matrix<T> out =
         Attend(shape, a.query_scale, a.sliding_window, a.logit_softcap,
                a.sinks ? ReadVector(Role::kSinks, Part::kWeight) : std::vector<float>{}, q);
     return Project(Role::kOProj, out, a.o_bias);
   }
 
-  void NormQk(const std::optional<NormSpec>& norm, Role role, Tap tap, const AttentionSpec& a,
-              Matrix<T>& x) {
+  void NormQk(const AttentionSpec& a, Matrix<T>& q, Matrix<T>& k) {
+    NormHeads(a.q_norm, Role::kQNorm, Tap::kQNorm, a, q);
+    NormHeads(a.k_norm, Role::kKNorm, Tap::kKNorm, a, k);
+  }
+
+  void NormHeads(const std::optional<NormSpec>& norm, Role role, Tap tap, const AttentionSpec& a,
+                 Matrix<T>& x) {
     if (!norm) return;
     const bool per_head = a.qk_norm_scope == QkNormScope::kHead;
     NormInPlace(*norm, role, per_head ? static_cast<size_t>(a.head_dim) : x.cols, x);
@@ -285,9 +323,7 @@ class Pass {
     Put(Tap::kV, layer_, v);
     const AttendShape shape{heads, heads, nope + rope, v_dim};
     RoundAttention(shape, q, k, v);
-    auto& cache = sequence_.layers[static_cast<size_t>(layer_)];
-    cache.k.insert(cache.k.end(), k.data.begin(), k.data.end());
-    cache.v.insert(cache.v.end(), v.data.begin(), v.data.end());
+    Remember(k, v);
     const Matrix<T> out = Attend(shape, a.query_scale, std::nullopt, std::nullopt, {}, q);
     return Project(Role::kOProj, out, a.bias);
   }
@@ -301,9 +337,25 @@ class Pass {
     const size_t value_stride = shape.num_kv_heads * shape.value_dim;
     const size_t heads_per_kv = shape.num_heads / shape.num_kv_heads;
     Matrix<T> out(count_, shape.num_heads * shape.value_dim);
+    const bool masks = NeedsMask(run_);
     pool_.For(count_ * shape.num_heads, [&](size_t task) {
       const size_t t = task / shape.num_heads, h = task % shape.num_heads;
       const size_t position = static_cast<size_t>(first_) + t;
+      const T sink = sinks.empty() ? T{0} : static_cast<T>(sinks[h]);
+      if (masks) {  // over every row that there is, each masked or not
+        const size_t rows = cache.k.size() / key_stride;
+        std::vector<T> scores(rows);
+        Scores(q.data.data() + t * q.cols + h * shape.key_dim,
+               cache.k.data() + h / heads_per_kv * shape.key_dim, key_stride, rows, shape.key_dim,
+               scores.data());
+        ApplyScale<T>(query_scale, {scores.data(), 1, rows});
+        Mask<T>(run_, window, softcap, {call_first_, static_cast<int64_t>(position)}, scores);
+        Softmax<T>(scores, sinks.empty() ? nullptr : &sink);
+        WeightedSum(scores.data(), cache.v.data() + h / heads_per_kv * shape.value_dim,
+                    value_stride, rows, shape.value_dim,
+                    out.view().row(t).data() + h * shape.value_dim);
+        return;
+      }
       // Causal: this position and those before it; a window of w sees the w latest.
       const size_t begin = window && position + 1 > static_cast<size_t>(*window)
                                ? position + 1 - static_cast<size_t>(*window)
@@ -316,7 +368,6 @@ class Pass {
              shape.key_dim, scores.data());
       ApplyScale<T>(query_scale, {scores.data(), 1, visible});
       if (softcap) SoftCap<T>(*softcap, scores);
-      const T sink = sinks.empty() ? T{0} : static_cast<T>(sinks[h]);
       Softmax<T>(scores, sinks.empty() ? nullptr : &sink);
       if (rounder_ != nullptr) rounder_->AttentionWeights(scores);
       WeightedSum(scores.data(), cache.v.data() + begin * value_stride + kv_head * shape.value_dim,
@@ -344,12 +395,14 @@ class Pass {
     const std::vector<float> bias =
         c.bias ? ReadVector(Role::kConv, Part::kBias) : std::vector<float>(hidden, 0.0f);
     Matrix<T> y(count_, hidden);
+    const size_t oldest =
+        run_.cache_state == CacheState::kConvLost ? static_cast<size_t>(call_first_) : 0;
     for (size_t t = 0; t < count_; ++t) {
       const size_t position = static_cast<size_t>(first_) + t;
       for (size_t i = 0; i < hidden; ++i) {
         T sum = 0;
         for (size_t j = 0; j < kernel; ++j)  // kernel element j meets position - (kernel - 1 - j)
-          if (position + j + 1 >= kernel)
+          if (position + j + 1 >= kernel + oldest)
             sum += static_cast<T>(weight[i * kernel + j]) *
                    inputs[(position + j + 1 - kernel) * hidden + i];
         y.view()(t, i) = sum + static_cast<T>(bias[i]);
@@ -432,17 +485,20 @@ class Pass {
   const ModelSpec& spec_;
   const Weights& weights_;
   ThreadPool& pool_;
+  const RunSpec& run_;
   Sequence<T>& sequence_;
-  const int64_t first_;   // position of the chunk's first token
-  const size_t count_;    // tokens in the chunk
-  const int64_t length_;  // positions once the whole call is done: what dynamic RoPE asks
+  const int64_t call_first_;  // position of the forward pass' first token
+  const int64_t first_;       // position of the chunk's first token
+  const size_t count_;        // tokens in the chunk
+  const int64_t length_;      // positions once the whole call is done: what dynamic RoPE asks
   TapSink<T>* taps_;
   const Rounder<T>* rounder_;
   std::deque<std::pair<const RopeSpec*, RopeTable>> tables_;
   int layer_ = -1;
 };
 
-Status CheckCall(const ModelSpec& spec, int64_t held, std::span<const int32_t> ids) {
+Status CheckCall(const ModelSpec& spec, const RunSpec& run, int64_t held,
+                 std::span<const int32_t> ids) {
   if (ids.empty())
     return UsageError("there are no tokens to run; give a prompt of at least one token");
   for (size_t i = 0; i < ids.size(); ++i)
@@ -452,7 +508,7 @@ Status CheckCall(const ModelSpec& spec, int64_t held, std::span<const int32_t> i
           spec.embedding.vocab_size - 1);
   const auto total = held + static_cast<int64_t>(ids.size());
   const auto limit = ContextLimit(spec);
-  if (limit && total > *limit) {
+  if (limit && run.FirstPosition() + total > *limit) {
     return UsageError(
         "the sequence would have {} tokens ({} held, {} new), but the model {} {} positions; "
         "shorten the "
@@ -478,8 +534,13 @@ struct Interpreter<T>::Scratch {
 };
 
 template <typename T>
-Interpreter<T>::Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool)
-    : spec_(spec), weights_(weights), pool_(pool), scratch_(std::make_unique<Scratch>()) {}
+Interpreter<T>::Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
+                            RunSpec run)
+    : spec_(spec),
+      weights_(weights),
+      pool_(pool),
+      run_(std::move(run)),
+      scratch_(std::make_unique<Scratch>()) {}
 
 template <typename T>
 Interpreter<T>::~Interpreter() = default;
@@ -495,18 +556,25 @@ template <typename T>
 Result<MatrixView<const T>> Interpreter<T>::Append(Sequence<T>& sequence,
                                                    std::span<const int32_t> ids, LogitsFor wanted,
                                                    TapSink<T>* taps, const Rounder<T>* rounder) {
-  LS_RETURN_IF_ERROR(CheckCall(spec_, sequence.length, ids));
+  LS_RETURN_IF_ERROR(CheckCall(spec_, run_, sequence.length, ids));
   const auto vocab = static_cast<size_t>(spec_.embedding.vocab_size);
   const size_t wanted_rows = wanted == LogitsFor::kAll    ? ids.size()
                              : wanted == LogitsFor::kLast ? 1
                                                           : 0;
   scratch_->logits.assign(wanted_rows * vocab, T{0});
   const MatrixView<T> logits(scratch_->logits.data(), wanted_rows, vocab);
-  const int64_t length = sequence.length + static_cast<int64_t>(ids.size());
-  for (size_t begin = 0; begin < ids.size(); begin += kChunk) {
-    const size_t count = std::min(kChunk, ids.size() - begin);
+  const auto call_size =
+      static_cast<size_t>(run_.chunk_size.value_or(static_cast<int64_t>(ids.size())));
+  int64_t call_first = sequence.length, call_end = sequence.length;
+  for (size_t begin = 0, count = 0; begin < ids.size(); begin += count) {
+    if (sequence.length == call_end) {  // the next forward pass
+      call_first = call_end;
+      call_end += static_cast<int64_t>(std::min(call_size, ids.size() - begin));
+    }
+    count = std::min(kChunk, static_cast<size_t>(call_end - sequence.length));
     const bool last = begin + count == ids.size();
-    Pass<T> pass(spec_, weights_, pool_, sequence, sequence.length, count, length, taps, rounder);
+    Pass<T> pass(spec_, weights_, pool_, run_, sequence, call_first, sequence.length, count,
+                 call_end, taps, rounder);
     Matrix<T> x = pass.Embed(ids.subspan(begin, count));
     for (size_t layer = 0; layer < spec_.layers.size(); ++layer)
       pass.Layer(static_cast<int>(layer), x);

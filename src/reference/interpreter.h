@@ -23,6 +23,7 @@
 #include "model/weights.h"
 #include "reference/rounder.h"
 #include "spec/model_spec.h"
+#include "spec/run_spec.h"
 #include "spec/taps.h"
 
 namespace lockstep {
@@ -59,8 +60,9 @@ template <typename T>
 class Interpreter {
  public:
   // All three must outlive the interpreter. The spec must be valid and the weights bound to a spec
-  // that needs the same weights (a fault may have edited it since).
-  Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool);
+  // that needs the same weights (a fault may have edited it since). A run that is not the default
+  // (and valid) computes as it says; its padding and cache are the caller's to arrange.
+  Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool, RunSpec run = {});
   ~Interpreter();
 
   Sequence<T> NewSequence() const;
@@ -85,12 +87,14 @@ class Interpreter {
                                   int64_t batch);
 
   const ModelSpec& spec() const { return spec_; }
+  const RunSpec& run() const { return run_; }
 
  private:
   struct Scratch;
   const ModelSpec& spec_;
   const Weights& weights_;
   ThreadPool& pool_;
+  const RunSpec run_;
   std::unique_ptr<Scratch> scratch_;
 };
 

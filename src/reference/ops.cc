@@ -33,7 +33,8 @@ void ApplyScale(const Scale& scale, MatrixView<T> x) {
 
 template <typename T>
 void Norm(const NormSpec& norm, std::span<const float> weight, std::span<const float> bias,
-          size_t group_size, MatrixView<const T> x, MatrixView<T> y) {
+          size_t group_size, MatrixView<const T> x, MatrixView<T> y, const NormRounding& rounding) {
+  const bool casts = norm.kind == NormKind::kRms && rounding.normalized != Rounding::kNone;
   std::vector<T> w(group_size, T{1});
   for (size_t i = 0; i < weight.size(); ++i)
     w[i] = static_cast<T>(
@@ -52,10 +53,12 @@ void Norm(const NormSpec& norm, std::span<const float> weight, std::span<const f
         const double d = in[i] - mean;
         squares += d * d;
       }
-      const T scale =
-          static_cast<T>(1 / std::sqrt(squares / static_cast<double>(group_size) + norm.eps));
+      const T scale = static_cast<T>(Rounded(
+          1 / std::sqrt(squares / static_cast<double>(group_size) + norm.eps), rounding.inverse));
       for (size_t i = 0; i < group_size; ++i) {
-        out[i] = static_cast<T>(in[i] - mean) * scale * w[i];
+        T normalized = static_cast<T>(in[i] - mean) * scale;
+        if (casts) normalized = static_cast<T>(Rounded(normalized, rounding.normalized));
+        out[i] = normalized * w[i];
         if (!bias.empty()) out[i] += static_cast<T>(bias[i]);
       }
     }
@@ -215,7 +218,7 @@ void Route(const RouterSpec& router, int64_t num_experts_per_tok,
 #define LS_INSTANTIATE(T)                                                                        \
   template void ApplyScale<T>(const Scale&, MatrixView<T>);                                      \
   template void Norm<T>(const NormSpec&, std::span<const float>, std::span<const float>, size_t, \
-                        MatrixView<const T>, MatrixView<T>);                                     \
+                        MatrixView<const T>, MatrixView<T>, const NormRounding&);                \
   template T Activate<T>(Activation, T);                                                         \
   template void GatedActivation<T>(const MlpSpec&, MatrixView<const T>, MatrixView<T>);          \
   template void SoftCap<T>(double, std::span<T>);                                                \

@@ -15,11 +15,18 @@ double Rounded(double value, Rounding rounding);
 template <typename T>
 void ApplyScale(const Scale& scale, MatrixView<T> x);
 
+// What a program rounds inside a norm; nothing by default.
+struct NormRounding {
+  Rounding normalized = Rounding::kNone;  // x / rms, before the weight; of RMS norms
+  Rounding inverse = Rounding::kNone;     // 1 / rms, or 1 / deviation
+};
+
 // Norm of each group of weight.size() (or, without a weight, group_size) columns of every row.
 // weight and bias are empty where the spec has none. x and y may be the same.
 template <typename T>
 void Norm(const NormSpec& norm, std::span<const float> weight, std::span<const float> bias,
-          size_t group_size, MatrixView<const T> x, MatrixView<T> y);
+          size_t group_size, MatrixView<const T> x, MatrixView<T> y,
+          const NormRounding& rounding = {});
 
 template <typename T>
 T Activate(Activation activation, T x);

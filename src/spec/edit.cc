@@ -120,16 +120,25 @@ void AddPaths(const T& object, const std::string& path, std::vector<std::string>
   }
 }
 
+template <typename T>
+Status Set(T& object, std::string_view path, std::string_view value_json, std::string_view whole) {
+  LS_TRY(const Json json, ParseJson(value_json, path));
+  T edited = object;
+  LS_RETURN_IF_ERROR(Follow(edited, path, "", [&](auto& field, const std::string& at) {
+    return ReadJson(json, {"", at.empty() ? std::string(whole) : at}, field);
+  }));
+  object = std::move(edited);
+  return {};
+}
+
 }  // namespace
 
 Status SetField(ModelSpec& spec, std::string_view path, std::string_view value_json) {
-  LS_TRY(const Json json, ParseJson(value_json, path));
-  ModelSpec edited = spec;
-  LS_RETURN_IF_ERROR(Follow(edited, path, "", [&](auto& field, const std::string& at) {
-    return ReadJson(json, {"", at.empty() ? "the spec" : at}, field);
-  }));
-  spec = std::move(edited);
-  return {};
+  return Set(spec, path, value_json, "the spec");
+}
+
+Status SetField(RunSpec& run, std::string_view path, std::string_view value_json) {
+  return Set(run, path, value_json, "the run");
 }
 
 Result<Json> GetField(const ModelSpec& spec, std::string_view path) {

@@ -168,9 +168,21 @@ template <>
 inline constexpr auto kFieldsOf<Padding> =
     std::tuple{LS_FIELD(Padding, side), LS_FIELD(Padding, length)};
 template <>
-inline constexpr auto kFieldsOf<RunSpec> = std::tuple{
-    LS_FIELD(RunSpec, chunk_size), LS_FIELD(RunSpec, padding), LS_FIELD(RunSpec, first_position),
-    LS_FIELD(RunSpec, cache), LS_FIELD(RunSpec, kv_dtype)};
+inline constexpr auto kFieldsOf<RunSpec> = std::tuple{LS_FIELD(RunSpec, chunk_size),
+                                                      LS_FIELD(RunSpec, padding),
+                                                      LS_FIELD(RunSpec, first_position),
+                                                      LS_FIELD(RunSpec, cache),
+                                                      LS_FIELD(RunSpec, kv_dtype),
+                                                      LS_FIELD(RunSpec, residual_rounding),
+                                                      LS_FIELD(RunSpec, norm_cast),
+                                                      LS_FIELD(RunSpec, inverse_rms_rounding),
+                                                      LS_FIELD(RunSpec, qk_norm_after_rope),
+                                                      LS_FIELD(RunSpec, softcap_after_mask),
+                                                      LS_FIELD(RunSpec, mask_fill),
+                                                      LS_FIELD(RunSpec, causal_alignment),
+                                                      LS_FIELD(RunSpec, padding_takes_positions),
+                                                      LS_FIELD(RunSpec, ring_cache),
+                                                      LS_FIELD(RunSpec, cache_state)};
 #undef LS_FIELD
 
 template <size_t n>
@@ -197,6 +209,12 @@ template <>
 inline constexpr Names<2> kNamesOf<PaddingSide>{"left", "right"};
 template <>
 inline constexpr Names<4> kNamesOf<KvDType>{"f64", "f32", "f16", "bf16"};
+template <>
+inline constexpr Names<2> kNamesOf<CausalAlignment>{"end", "start"};
+template <>
+inline constexpr Names<3> kNamesOf<RingCache>{"exact", "one_short", "stuck"};
+template <>
+inline constexpr Names<4> kNamesOf<CacheState>{"kept", "conv_lost", "kv_lost", "row_stale"};
 
 template <>
 inline constexpr Names<6> kNamesOf<RopeScaling>{"linear", "dynamic",  "llama3",

@@ -49,6 +49,7 @@ std::vector<FieldDifference> JoinLayers(const std::vector<FieldDifference>& diff
 // null makes an optional absent, an object replaces a struct or a variant as a whole. On error the
 // spec is unchanged. The result may be invalid: a fault can be meant to be.
 Status SetField(ModelSpec& spec, std::string_view path, std::string_view value_json);
+Status SetField(RunSpec& run, std::string_view path, std::string_view value_json);
 
 // The one field at `path`, as ToJson writes it.
 Result<Json> GetField(const ModelSpec& spec, std::string_view path);

@@ -318,6 +318,21 @@ Status Validate(const ModelSpec& spec) {
   return std::move(checker).Finish();
 }
 
+Status Validate(const RunSpec& run) {
+  if (run.chunk_size && (*run.chunk_size < 1 || *run.chunk_size > kMaxRows))
+    return InputError("run.chunk_size: expected a size from 1 to {}, found {}", kMaxRows,
+                      *run.chunk_size);
+  if (run.padding && (run.padding->length < 0 || run.padding->length > kMaxRows))
+    return InputError("run.padding.length: expected a length from 0 to {}, found {}", kMaxRows,
+                      run.padding->length);
+  if (run.first_position < 0 || run.first_position > kMaxRows)
+    return InputError("run.first_position: expected a position from 0 to {}, found {}", kMaxRows,
+                      run.first_position);
+  if (run.mask_fill && !std::isfinite(*run.mask_fill))
+    return InputError("run.mask_fill: expected a finite number, found {}", *run.mask_fill);
+  return {};
+}
+
 std::vector<std::string> Remarks(const ModelSpec& spec) {
   std::vector<std::string> remarks;
   const auto id = [&](const std::string& name, int64_t value) {

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "spec/model_spec.h"
+#include "spec/run_spec.h"
 
 namespace lockstep {
 
@@ -22,6 +23,9 @@ inline constexpr int64_t kMaxParameters = int64_t{1} << 56;
 
 // The first broken invariant, as a sentence with its path, what is expected and what was found.
 Status Validate(const ModelSpec& spec);
+
+// Of a run: lengths that are positive and positions that stay small enough for any sum of them.
+Status Validate(const RunSpec& run);
 
 // Sentences about what is odd but can run: token ids outside the vocabulary, fewer learned
 // positions than max_position_embeddings.
