@@ -10,6 +10,7 @@
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "cli/weight_scan.h"
+#include "faults/catalog.h"
 #include "formats/describe.h"
 #include "model/model.h"
 #include "model/text_model.h"
@@ -27,7 +28,7 @@ constexpr int64_t kDefaultContext = 4096;
 
 struct InspectArgs {
   std::vector<std::string> paths;
-  bool diff = false, known = false, plan = false, tensors = false, weights = false,
+  bool diff = false, known = false, faults = false, plan = false, tensors = false, weights = false,
        no_weights = false, json = false;
   int64_t context = 0, batch = 1, prefill = 0, threads = 0;
   std::string kv = "f16", activations = "int8";
@@ -330,6 +331,16 @@ int Run(const InspectArgs& args) {
       Print(KnownText());
     return kExitYes;
   }
+  if (args.faults) {
+    if (!args.paths.empty())
+      return Report({ErrorCode::kUsage, "inspect --faults looks at no model: leave the path out"},
+                    args.json);
+    if (args.json)
+      PrintJson(FaultsJson());
+    else
+      Print(FaultsPage());
+    return kExitYes;
+  }
   if (args.diff && args.paths.size() != 2)
     return Report({ErrorCode::kUsage, "inspect --diff compares two models: give both paths"},
                   args.json);
@@ -365,6 +376,7 @@ void AddInspectVerb(CLI::App& app, Action& action) {
   verb->add_flag("--diff", args->diff, "Print where the specs of two models differ");
   verb->add_flag("--known", args->known,
                  "Print the architectures and tensor types that this program knows");
+  verb->add_flag("--faults", args->faults, "Print the faults of real programs that are known");
   auto* plan = verb->add_flag("--plan", args->plan,
                               "Print how the engine packs each part and with which kernels it "
                               "computes");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "arch/architecture.h"
+#include "faults/catalog.h"
 #include "quant/tensor_type.h"
 
 namespace lockstep {
@@ -55,6 +56,20 @@ Json KnownJson() {
   return {{"model_types", KnownHfArchitectures()},
           {"gguf_architectures", KnownGgufArchitectures()},
           {"tensor_types", std::move(types)}};
+}
+
+Json FaultsJson() {
+  Json faults = Json::array(), controls = Json::array();
+  for (const Fault& fault : KnownFaults())
+    faults.push_back({{"id", fault.id},
+                      {"number", fault.number},
+                      {"name", fault.name},
+                      {"what", fault.what},
+                      {"seen", fault.seen},
+                      {"how", fault.how}});
+  for (const NegativeControl& control : NegativeControls())
+    controls.push_back({{"id", control.id}, {"name", control.name}, {"what", control.what}});
+  return {{"faults", std::move(faults)}, {"negative_controls", std::move(controls)}};
 }
 
 }  // namespace lockstep

@@ -10,5 +10,6 @@ namespace lockstep {
 
 std::string KnownText();  // Markdown
 Json KnownJson();
+Json FaultsJson();  // the rows of faults/catalog.h; FaultsPage() is their text
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 struct TraceArgs {
-  std::string path, out, dtype = "float32", taps;
+  std::string path, out, dtype = "float32", taps, edit;
   PromptOptions prompts;
   EngineFlags engine;
   int64_t steps = 20;
@@ -75,6 +75,7 @@ Status CheckFlags(const TraceArgs& args) {
   }
   for (const auto& [given, flag] : {std::pair{args.hidden, "--hidden"},
                                     {!args.taps.empty(), "--taps"},
+                                    {!args.edit.empty(), "--edit"},
                                     {args.dtype != "float32", "--dtype"}})
     if (given)
       return UsageError(
@@ -104,7 +105,8 @@ Result<Trace> Work(const TraceArgs& args) {
   } else {
     const auto precision = args.dtype == "float64" ? ReferenceSubject::Precision::kDouble
                                                    : ReferenceSubject::Precision::kFloat;
-    LS_TRY(auto reference, ReferenceSubject::Open(WithoutPrefix(args.path), pool, precision));
+    LS_TRY(const Edit edit, ParseEdit(args.edit));
+    LS_TRY(auto reference, ReferenceSubject::Open(WithoutPrefix(args.path), pool, precision, edit));
     num_layers = static_cast<int64_t>(reference->model().spec.layers.size());
     subject = std::move(reference);
   }
@@ -123,6 +125,7 @@ Result<Trace> Work(const TraceArgs& args) {
                     {"subject", fmt::format("lockstep " LOCKSTEP_VERSION " {}",
                                             NamesEngine(args.path) ? "engine" : "reference")},
                     {"compute", NamesEngine(args.path) ? args.engine.activations : args.dtype}};
+  if (!args.edit.empty()) trace.metadata["edit"] = args.edit;
   for (size_t i = 0; i < probes.size(); ++i) {
     Probe& probe = probes[i];
     probe.steps = args.steps;
@@ -200,6 +203,9 @@ void AddTraceVerb(CLI::App& app, Action& action) {
       })
       ->type_name("TYPE")
       ->capture_default_str();
+  verb->add_option("--edit", args->edit,
+                   "Run an edited model: facts, run or weights, such as \"final_norm.eps=1e-5\"")
+      ->type_name("EDIT");
   verb->add_flag("--no-noise", args->no_noise,
                  "Do not measure the rounding noise (a second run, in fp64)");
   args->engine.AddTo(*verb);

@@ -9,13 +9,14 @@
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "subjects/open_subject.h"
+#include "subjects/reference_subject.h"
 #include "verify/report.h"
 
 namespace lockstep {
 namespace {
 
 struct VerifyArgs {
-  std::string reference, candidate;
+  std::string reference, candidate, edit;
   PromptOptions prompts;
   int64_t steps = 20;
   EngineFlags engine;
@@ -103,6 +104,16 @@ std::string Text(const Verification& v, bool verbose) {
   return out;
 }
 
+Result<std::unique_ptr<Subject>> OpenReference(const VerifyArgs& args, ThreadPool& pool) {
+  LS_TRY(const Edit edit, ParseEdit(args.edit));
+  if (edit.empty()) return OpenSubject(args.reference, pool, args.engine.Options());
+  if (NamesEngine(args.reference))
+    return UsageError("--edit-reference edits what the reference runs: leave \"engine:\" out");
+  LS_TRY(auto subject, ReferenceSubject::Open(WithoutPrefix(args.reference), pool,
+                                              ReferenceSubject::Precision::kFloat, edit));
+  return std::unique_ptr<Subject>(std::move(subject));
+}
+
 Result<Verification> Work(const VerifyArgs& args) {
   VerifyOptions options;
   LS_TRY(options.prompts, args.prompts.Prompts());
@@ -113,7 +124,7 @@ Result<Verification> Work(const VerifyArgs& args) {
     return UsageError("{} is the engine's, and neither side is; write engine:PATH, or leave it out",
                       given);
   ThreadPool pool(ThreadCount(args.engine.threads));
-  LS_TRY(const auto reference, OpenSubject(args.reference, pool, args.engine.Options()));
+  LS_TRY(const auto reference, OpenReference(args, pool));
   LS_TRY(const auto candidate, OpenSubject(args.candidate, pool, args.engine.Options()));
   CatchInterrupts();
   ProgressLine line;
@@ -165,6 +176,9 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       ->check(WholeNumber(0, 100000))
       ->type_name("N")
       ->capture_default_str();
+  verb->add_option("--edit-reference", args->edit,
+                   "Edit the reference first: a candidate that then matches has this fault")
+      ->type_name("EDIT");
   args->engine.AddTo(*verb);
   verb->add_flag("-v,--verbose", args->verbose, "Also a table of every step");
   verb->add_flag("--json", args->json, "The verdict and all numbers as JSON");

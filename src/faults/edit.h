@@ -67,8 +67,8 @@ enum class WeightChange : uint8_t {
   kReverseColumns,  // reverse_columns P reads them it changes nothing: a negative control)
   kSwapPairs,       // swap_pairs P: columns 2c and 2c + 1 exchange. Nibbles in the wrong order
   kOneBlockScale,   // one_block_scale P block N: each block of N columns scaled as the first block
-                   // of its row is. Block scales broadcast along the wrong axis
-  kShiftBlocks,  // shift_blocks P by X block N: X times the largest magnitude of each block of N
+                    // of its row is. Block scales broadcast along the wrong axis
+  kShiftBlocks,     // shift_blocks P by X block N: X times the largest magnitude of each block of N
                  // columns is added to it. An absent zero point taken as 0 instead of 8 (X 1), or
                  // as 127 instead of 128 (X 0.0078125)
   kZeroTail,  // zero_tail P block N: the last N columns are zeros. The tail block not read

@@ -535,11 +535,11 @@ struct Interpreter<T>::Scratch {
 
 template <typename T>
 Interpreter<T>::Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
-                            RunSpec run)
+                            const RunSpec& run)
     : spec_(spec),
       weights_(weights),
       pool_(pool),
-      run_(std::move(run)),
+      run_(run),
       scratch_(std::make_unique<Scratch>()) {}
 
 template <typename T>

@@ -62,7 +62,8 @@ class Interpreter {
   // All three must outlive the interpreter. The spec must be valid and the weights bound to a spec
   // that needs the same weights (a fault may have edited it since). A run that is not the default
   // (and valid) computes as it says; its padding and cache are the caller's to arrange.
-  Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool, RunSpec run = {});
+  Interpreter(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
+              const RunSpec& run = {});
   ~Interpreter();
 
   Sequence<T> NewSequence() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/apply_edit.h"
 #include "subjects/text_side.h"
 #include "verify/compare.h"
 
@@ -87,7 +88,8 @@ class ProbeRun {
         doing_(doing),
         rounder_(rounder),
         sequence_(interpreter.NewSequence()),
-        whole_(DependsOnCallLength(interpreter.spec())) {}
+        whole_(DependsOnCallLength(interpreter.spec()) || interpreter.run().DependsOnCalls() ||
+               interpreter.run().chunk_size) {}
 
   // The prompt; afterwards last_row() is the end of the prompt.
   Status Prompt(TapSink<T>* taps, TraceRows<T>* positions) {
@@ -232,30 +234,38 @@ Result<std::vector<std::vector<double>>> LogitsAlong(const PromptTrace& run, Int
 }  // namespace
 
 ReferenceSubject::ReferenceSubject(Model model, TextModel text, ThreadPool& pool,
-                                   Precision precision)
+                                   Precision precision, const RunSpec& run)
     : model_(std::move(model)),
       text_(std::move(text)),
       precision_(precision),
-      single_(model_.spec, model_.weights, pool),
-      double_(model_.spec, model_.weights, pool) {}
+      single_(model_.spec, model_.weights, pool, run),
+      double_(model_.spec, model_.weights, pool, run) {}
 
 Result<std::unique_ptr<ReferenceSubject>> ReferenceSubject::Open(const std::filesystem::path& path,
                                                                  ThreadPool& pool,
-                                                                 Precision precision) {
+                                                                 Precision precision,
+                                                                 const Edit& edit) {
   LS_TRY(Model model, LoadModel(path));
   TextModel text = LoadTextModelOrNote(model.checkpoint);
-  return Create(std::move(model), std::move(text), pool, precision);
+  if (edit.empty()) return Create(std::move(model), std::move(text), pool, precision);
+  LS_TRY(Model edited, Edited(model, edit));
+  LS_TRY(const RunSpec run, EditedRun({}, edit));
+  auto subject = Create(std::move(edited), std::move(text), pool, precision, run);
+  subject->edit_ = ToString(edit);
+  return subject;
 }
 
 std::unique_ptr<ReferenceSubject> ReferenceSubject::Create(Model model, TextModel text,
-                                                           ThreadPool& pool, Precision precision) {
+                                                           ThreadPool& pool, Precision precision,
+                                                           const RunSpec& run) {
   return std::unique_ptr<ReferenceSubject>(
-      new ReferenceSubject(std::move(model), std::move(text), pool, precision));
+      new ReferenceSubject(std::move(model), std::move(text), pool, precision, run));
 }
 
 std::string ReferenceSubject::Name() const {
-  return fmt::format("{} (reference, {})", model_.checkpoint.path.string(),
-                     precision_ == Precision::kFloat ? "fp32" : "fp64");
+  return fmt::format("{} (reference, {}{}{})", model_.checkpoint.path.string(),
+                     precision_ == Precision::kFloat ? "fp32" : "fp64",
+                     edit_.empty() ? "" : ", edited: ", edit_);
 }
 
 Subject::Abilities ReferenceSubject::Can() const {

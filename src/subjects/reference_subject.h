@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/thread_pool.h"
+#include "faults/edit.h"
 #include "model/model.h"
 #include "model/text_model.h"
 #include "reference/interpreter.h"
@@ -21,13 +22,16 @@ class ReferenceSubject : public Subject {
 
   // The pool must outlive the subject. Reads the spec, the tokenizer and the template; touches no
   // weight before Run.
+  // With an edit (faults/edit.h) it is the edited model that runs, under the edited run.
   static Result<std::unique_ptr<ReferenceSubject>> Open(const std::filesystem::path& path,
                                                         ThreadPool& pool,
-                                                        Precision precision = Precision::kFloat);
+                                                        Precision precision = Precision::kFloat,
+                                                        const Edit& edit = {});
 
   // Of a model that was loaded, or edited, already.
   static std::unique_ptr<ReferenceSubject> Create(Model model, TextModel text, ThreadPool& pool,
-                                                  Precision precision = Precision::kFloat);
+                                                  Precision precision = Precision::kFloat,
+                                                  const RunSpec& run = {});
 
   std::string Name() const override;
   Abilities Can() const override;
@@ -46,11 +50,13 @@ class ReferenceSubject : public Subject {
                           const PromptTrace& run, const Progress& progress);
 
  private:
-  ReferenceSubject(Model model, TextModel text, ThreadPool& pool, Precision precision);
+  ReferenceSubject(Model model, TextModel text, ThreadPool& pool, Precision precision,
+                   const RunSpec& run);
 
   Model model_;
   TextModel text_;
   Precision precision_;
+  std::string edit_;  // the text of the edit; empty: none
   Interpreter<float> single_;
   Interpreter<double> double_;
 };
