@@ -26,6 +26,7 @@ seeds() {
 shopt -s nullglob globstar
 seeds safetensors 200000 $golden/models/**/*.safetensors
 seeds gguf 400000 $golden/gguf/**/*.gguf
+seeds onnx 65536 $golden/onnx/**/*.onnx
 seeds config_json 65536 $golden/models/*/config.json
 seeds tokenizer_json 65536 $golden/tokenizers/**/*.json
 # Templates lie inside JSON: one seed each.
