@@ -165,7 +165,9 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
   auto args = std::make_shared<VerifyArgs>();
   verb->add_option("REFERENCE", args->reference,
                    "What is right: a Hugging Face folder or a GGUF file, run by the reference\n"
-                   "(engine:PATH: by the engine), or a recorded trace")
+                   "(engine:PATH: by the engine), a recorded trace, or an exported decoder: a GenAI\n"
+                   "folder or a model.onnx, run by ONNX Runtime (onnx:PATH where the folder holds\n"
+                   "both)")
       ->required()
       ->type_name("");
   verb->add_option("CANDIDATE", args->candidate, "What is asked about: likewise")

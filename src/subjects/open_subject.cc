@@ -1,16 +1,17 @@
 #include "subjects/open_subject.h"
 
 #include "subjects/engine_subject.h"
+#include "subjects/onnx_subject.h"
 #include "subjects/reference_subject.h"
 #include "subjects/trace_subject.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kEngine = "engine:", kReference = "reference:";
+constexpr std::string_view kEngine = "engine:", kReference = "reference:", kOnnx = "onnx:";
 
 std::string_view PrefixOf(std::string_view name) {
-  for (const std::string_view prefix : {kEngine, kReference})
+  for (const std::string_view prefix : {kEngine, kReference, kOnnx})
     if (name.starts_with(prefix)) return prefix;
   return "";
 }
@@ -18,6 +19,16 @@ std::string_view PrefixOf(std::string_view name) {
 bool HoldsTrace(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::is_regular_file(path, ignored) && IsTrace(path);
+}
+
+// A folder of ONNX Runtime GenAI, one with a model.onnx and no checkpoint, or the file itself.
+bool HoldsOnnx(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return path.extension() == ".onnx";
+  if (std::filesystem::exists(path / "genai_config.json", ignored)) return true;
+  return std::filesystem::exists(path / "model.onnx", ignored) &&
+         !std::filesystem::exists(path / "model.safetensors", ignored) &&
+         !std::filesystem::exists(path / "model.safetensors.index.json", ignored);
 }
 
 }  // namespace
@@ -42,6 +53,10 @@ Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, 
   }
   if (prefix == kEngine) {
     LS_TRY(auto subject, EngineSubject::Open(model, options, pool));
+    return std::unique_ptr<Subject>(std::move(subject));
+  }
+  if (prefix == kOnnx || (prefix.empty() && HoldsOnnx(model))) {
+    LS_TRY(auto subject, OnnxSubject::Open(model, pool.num_threads()));
     return std::unique_ptr<Subject>(std::move(subject));
   }
   LS_TRY(auto subject, ReferenceSubject::Open(model, pool));

@@ -12,7 +12,9 @@ namespace lockstep {
 
 // A Hugging Face folder or a GGUF file: the reference runs it, or with "engine:" in front of the
 // path the engine, as the options say ("reference:" is said by leaving it out). A safetensors file
-// that holds logits: a recorded trace. The pool must outlive the subject.
+// that holds logits: a recorded trace. A .onnx file, a folder with genai_config.json or with a
+// model.onnx and no checkpoint, or any folder after "onnx:": ONNX Runtime. The pool must outlive
+// the subject.
 Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, ThreadPool& pool,
                                              const EngineOptions& options = {});
 

@@ -1,0 +1,206 @@
+#include "subjects/onnx_subject.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/quoted.h"
+#include "formats/onnx_write.h"
+#include "subjects/onnx_run.h"
+#include "subjects/text_side.h"
+#include "verify/compare.h"
+
+namespace lockstep {
+namespace {
+
+// ONNX Runtime 1.32 ends the process on these instead of refusing them.
+Status RefuseWhatCrashes(const OnnxModel& model) {
+  for (const OnnxNode& node : model.nodes()) {
+    if (node.op_type != "QMoE") continue;
+    // Inputs: x, router, fc1 weights, fc1 scales, fc1 bias, fc2 weights, fc2 scales.
+    for (const size_t slot : {3, 6})
+      if (node.Input(slot).empty())
+        return InputError(
+            "{}: the QMoE node {} has no scales (input {}), and ONNX Runtime cannot "
+            "survive that",
+            model.path().string(), Quoted(node.name), slot);
+    for (const size_t slot : {2, 5})
+      if (const OnnxTensor* weight = model.Tensor(node.Input(slot));
+          weight != nullptr && weight->dims.size() != 3)
+        return InputError("{}: the weights {} of the QMoE node {} have {} dimensions, expected 3",
+                          model.path().string(), Quoted(weight->name), Quoted(node.name),
+                          weight->dims.size());
+  }
+  return {};
+}
+
+TraceTensor ToTrace(const OrtTensor& tensor) {
+  return {tensor.shape(), tensor.Floats(0, tensor.elements())};
+}
+
+}  // namespace
+
+std::vector<std::string> DescribeOnnxPrecision(const OnnxModel& model) {
+  // (operator, bits, block, accuracy level) -> how many
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, int> seen;
+  for (const OnnxNode& node : model.nodes()) {
+    if (node.op_type == "MatMulNBits")
+      ++seen[{node.op_type, node.Int("bits").value_or(4), node.Int("block_size").value_or(0),
+              node.Int("accuracy_level").value_or(0)}];
+    else if (node.op_type == "QMoE")
+      ++seen[{node.op_type, node.Int("expert_weight_bits").value_or(4),
+              node.Int("block_size").value_or(0), 0}];
+    else if (node.op_type == "GatherBlockQuantized")
+      ++seen[{node.op_type, node.Int("bits").value_or(4), node.Int("block_size").value_or(128), 0}];
+  }
+  std::vector<std::string> out;
+  for (const auto& [what, count] : seen) {
+    const auto& [op, bits, block, level] = what;
+    std::string note = fmt::format("weights in {} bits, {}", bits,
+                                   block > 0 ? fmt::format("block {}", block) : "a scale a row");
+    if (level >= 4) note += fmt::format(", activations int8 (accuracy_level {})", level);
+    // ort-ops: without an accuracy_level of its own the 8-bit kernel rounds its input as well.
+    if (op == "QMoE" && bits == 8 && block > 0) note += ", activations int8";
+    out.push_back(fmt::format("{}: {} {}", note, count, op));
+  }
+  return out;
+}
+
+Result<std::unique_ptr<OnnxSubject>> OnnxSubject::Open(const std::filesystem::path& path,
+                                                       int threads) {
+  LS_TRY(OnnxModel model, OnnxModel::Open(path));
+  LS_TRY(const auto config, ReadGenAiConfig(model.folder()));
+  LS_TRY(OnnxContract contract, ReadOnnxContract(model, config));
+  LS_RETURN_IF_ERROR(RefuseWhatCrashes(model));
+  LS_TRY(auto runtime, OrtRuntime::Load());
+  Checkpoint folder;  // of its text files alone
+  folder.path = model.folder();
+  std::unique_ptr<OnnxSubject> subject(
+      new OnnxSubject(std::move(model), std::move(contract), LoadTextModelOrNote(folder)));
+  subject->threads_ = threads;
+  subject->runtime_ = std::move(runtime);
+  auto session =
+      OrtSession::OpenFile(subject->runtime_, subject->model_.path(), subject->Options());
+  const std::string place = subject->model_.path().string();
+  if (!session) return tl::unexpected(std::move(session).error().In(place));
+  subject->session_ = *std::move(session);
+  subject->vocab_size_ = subject->contract_.vocab_size.value_or(0);
+  if (subject->vocab_size_ == 0) {  // not said anywhere: one id tells
+    auto run = OnnxRun::Start(subject->runtime_, *subject->session_, subject->contract_, 1);
+    const int32_t id = 0;
+    Status status;
+    if (run)
+      status = run->Append(std::span(&id, 1), {});
+    else
+      status = tl::unexpected(std::move(run).error());
+    if (!status) return tl::unexpected(std::move(status).error().In(place));
+    subject->vocab_size_ = run->vocab_size();
+  }
+  return subject;
+}
+
+OrtOptions OnnxSubject::Options() const {
+  return {.threads = threads_, .external_folder = {}, .config = {}};
+}
+
+std::string OnnxSubject::Name() const {
+  return fmt::format(
+      "{} (ONNX Runtime {}, {})", model_.path().string(), runtime_->version(),
+      contract_.logits_type == OrtType::kFloat ? "fp32" : OrtTypeName(contract_.logits_type));
+}
+
+Subject::Abilities OnnxSubject::Can() const {
+  return {.any_prompt = true,
+          .all_positions = !contract_.pruned_head,
+          .tokenizes = text_.tokenizer.has_value(),
+          .renders_chat = text_.tokenizer.has_value() && text_.chat_template.has_value()};
+}
+
+std::vector<std::string> OnnxSubject::Notes() const {
+  std::vector<std::string> notes = DescribeOnnxPrecision(model_);
+  notes.insert(notes.end(), contract_.notes.begin(), contract_.notes.end());
+  notes.insert(notes.end(), text_.notes.begin(), text_.notes.end());
+  return notes;
+}
+
+Result<std::string> OnnxSubject::RenderChat(std::string_view user_message) const {
+  return RenderUserMessage(text_, user_message);
+}
+
+Result<std::vector<int32_t>> OnnxSubject::Tokenize(const Rendered& text) const {
+  return EncodeText(text_, text.text, !text.is_chat);
+}
+
+Result<PromptTrace> OnnxSubject::Run(const Probe& probe, const Progress& progress) {
+  if (probe.hidden || !probe.taps.empty())
+    return UnsupportedError("{}: an exported graph has no taps by the reference's names", Name());
+  auto out = RunProbe(probe, progress);
+  if (!out) {
+    if (IsInterrupted(out.error())) return out;
+    return tl::unexpected(std::move(out).error().In(model_.path().string()));
+  }
+  if (text_.tokenizer) {
+    if (auto text = DecodeIds(text_, out->greedy)) out->greedy_text = *std::move(text);
+  }
+  return out;
+}
+
+Result<PromptTrace> OnnxSubject::RunProbe(const Probe& probe, const Progress& progress) {
+  PromptTrace out{.name = probe.name, .text = probe.text, .rendered = probe.rendered};
+  out.ids = probe.ids;
+  const auto count = static_cast<int64_t>(probe.ids.size()), total = count + probe.steps;
+  const auto& limit = contract_.context_length;
+  if (limit && count > *limit)
+    return UsageError("the prompt has {} ids, and genai_config.json says a context_length of {}",
+                      count, *limit);
+  // The last token is not fed.
+  const int64_t steps =
+      limit ? std::clamp<int64_t>(*limit - count + 1, 0, probe.steps) : probe.steps;
+  LS_TRY(OnnxRun run,
+         OnnxRun::Start(runtime_, *session_, contract_, count + std::max<int64_t>(steps - 1, 0)));
+  const auto keep_going = [&] { return progress("running", run.length(), total); };
+  LS_RETURN_IF_ERROR(run.Append(probe.ids, keep_going));
+  if (probe.all_positions) {
+    if (run.rows() != count)
+      return UnsupportedError("the graph gives logits of the last position alone");
+    TraceRows<float> positions;
+    for (int64_t r = 0; r < run.rows(); ++r)
+      positions.Append(run.Row(r).data(), 1, static_cast<size_t>(run.vocab_size()));
+    out.logits = std::move(positions).Take();
+  }
+  std::vector<float> row = run.Row(run.rows() - 1);
+  out.steps[0] = TraceTensor{{run.vocab_size()}, row};
+  for (int64_t k = 0; k < steps; ++k) {
+    const TopTwo top = FindTopTwo(std::vector<double>(row.begin(), row.end()));
+    out.min_top2_gap = std::min(out.min_top2_gap.value_or(top.gap), top.gap);
+    out.greedy.push_back(top.first);
+    if (k + 1 == steps) break;
+    if (!keep_going()) return tl::unexpected(Interrupted());
+    LS_RETURN_IF_ERROR(run.Append(std::span(&top.first, 1), keep_going));
+    row = run.Row(run.rows() - 1);
+    out.steps[k + 1] = TraceTensor{{run.vocab_size()}, row};
+  }
+  return out;
+}
+
+Result<std::map<std::string, TraceTensor>> OnnxSubject::Intermediates(
+    std::span<const int32_t> ids, std::span<const std::string> names, const Progress& progress) {
+  LS_TRY(const std::string bytes, WithOutputs(model_, names));
+  OrtOptions options = Options();
+  options.external_folder = model_.folder();
+  const auto work = [&]() -> Result<std::map<std::string, TraceTensor>> {
+    LS_TRY(const auto session,
+           OrtSession::OpenBytes(runtime_, std::as_bytes(std::span(bytes)), options));
+    const auto count = static_cast<int64_t>(ids.size());
+    LS_TRY(OnnxRun run, OnnxRun::Start(runtime_, *session, contract_, count));
+    LS_RETURN_IF_ERROR(run.Append(
+        ids, [&] { return progress("reading intermediates", 0, count); }, names));
+    std::map<std::string, TraceTensor> out;
+    for (size_t i = 0; i < names.size(); ++i) out[names[i]] = ToTrace(run.extras()[i]);
+    return out;
+  };
+  auto out = work();
+  if (out || IsInterrupted(out.error())) return out;
+  return tl::unexpected(std::move(out).error().In(model_.path().string()));
+}
+
+}  // namespace lockstep

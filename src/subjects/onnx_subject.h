@@ -1,0 +1,61 @@
+// OnnxSubject: an exported decoder (an ONNX Runtime GenAI folder, or a bare model.onnx) under ONNX
+// Runtime: the prompt in one call, then greedy steps through the caches that its graph asks for. It
+// measures no noise of its own; its text side is that of the folder's tokenizer files, if any.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/onnx.h"
+#include "model/text_model.h"
+#include "ort/ort_session.h"
+#include "subjects/onnx_contract.h"
+#include "verify/subject.h"
+
+namespace lockstep {
+
+class OnnxSubject : public Subject {
+ public:
+  // `path` is a folder or a .onnx file. Fails where ONNX Runtime is absent, and says how to get it.
+  static Result<std::unique_ptr<OnnxSubject>> Open(const std::filesystem::path& path, int threads);
+
+  std::string Name() const override;
+  Abilities Can() const override;
+  int64_t vocab_size() const override { return vocab_size_; }
+  std::vector<std::string> Notes() const override;
+  Result<std::string> RenderChat(std::string_view user_message) const override;
+  Result<std::vector<int32_t>> Tokenize(const Rendered& text) const override;
+  Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override;
+
+  // Values inside the graph after a prompt from an empty state, by name: from a copy of the graph
+  // that gives them as outputs. Numbers of any type come as floats.
+  Result<std::map<std::string, TraceTensor>> Intermediates(std::span<const int32_t> ids,
+                                                           std::span<const std::string> names,
+                                                           const Progress& progress);
+
+  const OnnxModel& model() const { return model_; }
+  const OnnxContract& contract() const { return contract_; }
+
+ private:
+  OnnxSubject(OnnxModel model, OnnxContract contract, TextModel text)
+      : model_(std::move(model)), contract_(std::move(contract)), text_(std::move(text)) {}
+  Result<PromptTrace> RunProbe(const Probe& probe, const Progress& progress);
+  OrtOptions Options() const;
+
+  OnnxModel model_;
+  OnnxContract contract_;
+  TextModel text_;
+  int threads_ = 0;
+  int64_t vocab_size_ = 0;
+  std::shared_ptr<const OrtRuntime> runtime_;
+  std::unique_ptr<OrtSession> session_;
+};
+
+// What runs below fp32 in a graph, for people: "weights in 4 bits, block 32, activations int8
+// (accuracy_level 4): 29 of MatMulNBits".
+std::vector<std::string> DescribeOnnxPrecision(const OnnxModel& model);
+
+}  // namespace lockstep
