@@ -273,7 +273,8 @@ Subject::Abilities ReferenceSubject::Can() const {
           .all_positions = true,
           .tokenizes = text_.tokenizer.has_value(),
           .renders_chat = text_.tokenizer.has_value() && text_.chat_template.has_value(),
-          .measures_noise = true};
+          .measures_noise = true,
+          .hidden = true};
 }
 
 std::vector<std::string> ReferenceSubject::Notes() const {

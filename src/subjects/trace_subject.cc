@@ -10,8 +10,11 @@ Result<std::unique_ptr<TraceSubject>> TraceSubject::Open(const std::filesystem::
 }
 
 Subject::Abilities TraceSubject::Can() const {
-  return {.all_positions = std::any_of(trace_.prompts.begin(), trace_.prompts.end(),
-                                       [](const PromptTrace& p) { return p.logits.has_value(); })};
+  const auto any = [&](auto has) {
+    return std::any_of(trace_.prompts.begin(), trace_.prompts.end(), has);
+  };
+  return {.all_positions = any([](const PromptTrace& p) { return p.logits.has_value(); }),
+          .hidden = any([](const PromptTrace& p) { return p.hidden || p.hidden_last; })};
 }
 
 int64_t TraceSubject::vocab_size() const {

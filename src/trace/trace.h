@@ -48,14 +48,21 @@ class TraceRows {
   size_t rows_ = 0, cols_ = 0;
 };
 
+// What a server shows of a step: the log-probabilities of a few ids, the most probable first.
+struct SparseRow {
+  std::vector<int32_t> ids;
+  std::vector<double> logprobs;  // as many
+};
+
 struct PromptTrace {
-  std::string name;                         // "plain"; empty when nobody named it
-  std::optional<std::string> text;          // what the user asked
-  std::optional<std::string> rendered;      // what was tokenized: `text` through a chat template
-  std::vector<int32_t> ids;                 // the prompt, as the model read it; never empty
-  std::optional<TraceTensor> logits;        // [ids, vocab]: one forward over the whole prompt
-  std::map<int64_t, TraceTensor> steps;     // k -> [vocab]: the logits that chose greedy[k]
-  std::vector<int32_t> greedy;              // greedy continuation with a KV cache, no penalties
+  std::string name;                      // "plain"; empty when nobody named it
+  std::optional<std::string> text;       // what the user asked
+  std::optional<std::string> rendered;   // what was tokenized: `text` through a chat template
+  std::vector<int32_t> ids;              // the prompt, as the model read it; never empty
+  std::optional<TraceTensor> logits;     // [ids, vocab]: one forward over the whole prompt
+  std::map<int64_t, TraceTensor> steps;  // k -> [vocab]: the logits that chose greedy[k]
+  std::map<int64_t, SparseRow> shown;    // k -> what is known of a step without logits; not stored
+  std::vector<int32_t> greedy;           // greedy continuation with a KV cache, no penalties
   std::optional<std::string> greedy_text;   // the same as text
   std::optional<double> noise;              // max |fp32 - fp64| of these logits
   std::optional<double> min_top2_gap;       // the closest the two best logits of a step came

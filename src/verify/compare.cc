@@ -27,6 +27,11 @@ double LogSumExp(std::span<const double> x) {
   return top + std::log(sum);
 }
 
+TopTwo TopTwoOf(const SparseRow& row) {
+  const TopTwo top = FindTopTwo(row.logprobs);
+  return {row.ids[static_cast<size_t>(top.first)], top.gap};
+}
+
 }  // namespace
 
 double AssumedNoise(std::span<const double> logits) {
@@ -86,6 +91,47 @@ RowDifference CompareRows(std::span<const double> a, std::span<const double> b) 
   }
   // Rounding may leave a KL of nearly equal rows a little below 0.
   out.kl = std::isnan(kl) ? kInfinity : std::max(kl, 0.0);
+  return out;
+}
+
+SparseRow ShownOf(std::span<const double> logits, std::span<const int32_t> ids) {
+  SparseRow out;
+  const double total = LogSumExp(logits);
+  for (const int32_t id : ids) {
+    LS_CHECK(id >= 0 && static_cast<size_t>(id) < logits.size(), "id {} of {}", id, logits.size());
+    out.ids.push_back(id);
+    out.logprobs.push_back(logits[static_cast<size_t>(id)] - total);
+  }
+  return out;
+}
+
+std::optional<RowDifference> CompareShown(const SparseRow& a, const SparseRow& b) {
+  RowDifference out;
+  double rest_a = 1, rest_b = 1, kl = 0;
+  bool any = false;
+  for (size_t i = 0; i < a.ids.size(); ++i) {
+    const auto found = std::find(b.ids.begin(), b.ids.end(), a.ids[i]);
+    if (found == b.ids.end()) continue;
+    const double x = a.logprobs[i];
+    const double y = b.logprobs[static_cast<size_t>(found - b.ids.begin())];
+    const double d = Distance(x, y);
+    if (!any || d > out.max_abs) {
+      out.max_abs = d;
+      out.worst = a.ids[i];
+    }
+    any = true;
+    const double p = std::exp(x), q = std::exp(y);
+    if (p > 0) kl += p * (x - y);
+    rest_a -= p;
+    rest_b -= q;
+  }
+  if (!any) return std::nullopt;
+  // What is left of 1 after so many subtractions is rounding below some 1e-9.
+  if (rest_a > 1e-9 && rest_b > 1e-9) kl += rest_a * std::log(rest_a / rest_b);
+  out.kl = std::isnan(kl) ? kInfinity : std::max(kl, 0.0);
+  out.a = TopTwoOf(a);
+  out.b = TopTwoOf(b);
+  out.same_top1 = out.a.first == out.b.first;
   return out;
 }
 

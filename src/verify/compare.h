@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "trace/trace.h"
+
 namespace lockstep {
 
 // "A few times the noise": noise is max |fp32 - fp64| of one implementation on this prompt. Another
@@ -51,6 +53,14 @@ struct RowDifference {
 };
 // Rows of the same length, not empty; `a` is the reference.
 RowDifference CompareRows(std::span<const double> a, std::span<const double> b);
+
+// Log-probabilities of some ids of a row of logits. The ids lie inside the row.
+SparseRow ShownOf(std::span<const double> logits, std::span<const int32_t> ids);
+
+// The same of what is shown of two rows, on the ids that both show; absent where there are none.
+// max_abs is of log-probabilities. kl is that of "each such id, or any other": a lower bound of the
+// rows' own (grouping outcomes never makes two distributions easier to tell apart).
+std::optional<RowDifference> CompareShown(const SparseRow& a, const SparseRow& b);
 
 // max |a - b| alone; the same rules.
 double MaxAbsDifference(std::span<const double> a, std::span<const double> b);

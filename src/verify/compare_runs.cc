@@ -30,7 +30,9 @@ void SetNoise(const PromptTrace& reference, const PromptTrace& candidate, Measur
     out.noise = *candidate.noise;
     out.noise_source = NoiseSource::kMeasuredOnCandidate;
   } else {
-    out.noise = AssumedNoise(reference.StepLogits(0));
+    const auto shown = reference.shown.find(0);
+    out.noise = AssumedNoise(shown != reference.shown.end() ? shown->second.logprobs
+                                                            : reference.StepLogits(0));
     out.noise_source = NoiseSource::kAssumed;
   }
   out.tolerance = Tolerance(out.noise);
@@ -40,6 +42,15 @@ void SetNoise(const PromptTrace& reference, const PromptTrace& candidate, Measur
 // where the reference has no logits of that very step: nothing else says how close it was.
 std::optional<double> GapAt(const PromptTrace& reference, int64_t step, int32_t token) {
   const std::vector<double> row = reference.StepLogits(step);
+  // Log-probabilities lie as far apart as logits.
+  if (const auto shown = reference.shown.find(step);
+      row.empty() && shown != reference.shown.end()) {
+    const auto& [ids, logprobs] = shown->second;
+    const auto found = std::find(ids.begin(), ids.end(), token);
+    if (found == ids.end()) return std::nullopt;
+    return *std::max_element(logprobs.begin(), logprobs.end()) -
+           logprobs[static_cast<size_t>(found - ids.begin())];
+  }
   if (token < 0 || static_cast<size_t>(token) >= row.size()) return std::nullopt;
   return *std::max_element(row.begin(), row.end()) - row[static_cast<size_t>(token)];
 }
@@ -52,6 +63,71 @@ std::string NotFinite(const std::vector<double>& a, const std::vector<double>& b
       return fmt::format("the {}'s logit of id {} at {} is {}, which is no number", side, id, where,
                          (*row)[static_cast<size_t>(id)]);
   return "";
+}
+
+// The hidden states of the last prompt position, layer by layer; empty where there are none.
+std::vector<std::vector<double>> LastHidden(const PromptTrace& run) {
+  std::vector<std::vector<double>> rows;
+  if (run.hidden_last) {
+    for (int64_t r = 0; r < run.hidden_last->num_rows(); ++r)
+      rows.push_back(run.hidden_last->Row(r));
+  } else if (run.hidden) {
+    const int64_t positions = run.hidden->shape[1];
+    for (int64_t layer = 0; layer < run.hidden->shape[0]; ++layer)
+      rows.push_back(run.hidden->Row(layer * positions + positions - 1));
+  }
+  return rows;
+}
+
+std::vector<double> CompareHidden(const PromptTrace& a, const PromptTrace& b) {
+  const auto rows_a = LastHidden(a), rows_b = LastHidden(b);
+  std::vector<double> out;
+  if (rows_a.size() != rows_b.size() || rows_a.empty() ||
+      rows_a.front().size() != rows_b.front().size())
+    return out;
+  for (size_t i = 0; i < rows_a.size(); ++i) out.push_back(MaxAbsDifference(rows_a[i], rows_b[i]));
+  return out;
+}
+
+// What is known of a step on both sides.
+struct StepRows {
+  std::vector<double> a, b;  // logits; empty where a side has none
+  SparseRow shown_a, shown_b;
+  bool shown = false;       // the log-probabilities are to be compared
+  std::string other_model;  // a sentence where the two cannot be of one model
+};
+
+StepRows RowsOf(const PromptTrace& a, const PromptTrace& b, int64_t step) {
+  StepRows rows{.a = a.StepLogits(step), .b = b.StepLogits(step)};
+  if (!rows.a.empty() && !rows.b.empty()) {
+    if (rows.a.size() != rows.b.size())
+      rows.other_model = fmt::format(
+          "the reference has logits for {} tokens, the candidate for {} (another vocabulary?)",
+          rows.a.size(), rows.b.size());
+    return rows;
+  }
+  const auto find = [step](const PromptTrace& run) {
+    const auto found = run.shown.find(step);
+    return found == run.shown.end() || found->second.ids.empty() ? nullptr : &found->second;
+  };
+  const SparseRow *const in_a = find(a), *const in_b = find(b);
+  if ((rows.a.empty() && in_a == nullptr) || (rows.b.empty() && in_b == nullptr)) return rows;
+  const auto shown = [&](const std::vector<double>& logits, const SparseRow* own,
+                         const SparseRow* other) {
+    if (own != nullptr && logits.empty()) return *own;
+    for (const int32_t id : other->ids)
+      if (static_cast<size_t>(id) >= logits.size()) {
+        rows.other_model = fmt::format(
+            "one side shows token id {}, the other has logits for {} tokens (another vocabulary?)",
+            id, logits.size());
+        return SparseRow{};
+      }
+    return ShownOf(logits, other->ids);
+  };
+  rows.shown_a = shown(rows.a, in_a, in_b);
+  rows.shown_b = shown(rows.b, in_b, in_a);
+  rows.shown = rows.other_model.empty();
+  return rows;
 }
 
 // Beyond the tolerance is a difference unless the rounding explains it.
@@ -180,7 +256,7 @@ PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t
   PromptComparison out;
   out.name = a.name;
   out.tokens = static_cast<int64_t>(a.ids.size());
-  std::string not_finite;
+  std::string not_finite, other_model;
   const auto check = [&](const std::vector<double>& row_a, const std::vector<double>& row_b,
                          const std::string& where) {
     if (not_finite.empty()) not_finite = NotFinite(row_a, row_b, where);
@@ -202,10 +278,22 @@ PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t
   // The end of the prompt counts even when nothing was generated.
   const int64_t last = std::max<int64_t>(out.greedy_compared, 1);
   for (int64_t k = 0; k < last; ++k) {
-    const std::vector<double> row_a = a.StepLogits(k), row_b = b.StepLogits(k);
-    check(row_a, row_b, StepName(k));
-    if (!row_a.empty() && row_a.size() == row_b.size())
-      out.steps.push_back({k, CompareRows(row_a, row_b)});
+    StepRows rows = RowsOf(a, b, k);
+    check(rows.a, rows.b, StepName(k));
+    check(rows.shown_a.logprobs, rows.shown_b.logprobs, StepName(k));
+    if (other_model.empty()) other_model = std::move(rows.other_model);
+    if (!rows.a.empty() && rows.a.size() == rows.b.size()) {
+      out.steps.push_back({k, CompareRows(rows.a, rows.b)});
+    } else if (rows.shown) {
+      if (auto difference = CompareShown(rows.shown_a, rows.shown_b)) {
+        // All that the reference knows, where it knows all.
+        if (!rows.a.empty()) difference->a = FindTopTwo(rows.a);
+        if (!rows.b.empty()) difference->b = FindTopTwo(rows.b);
+        difference->same_top1 = difference->a.first == difference->b.first;
+        out.steps.push_back({k, *difference});
+        out.shown_only = true;
+      }
+    }
     if (k >= out.greedy_compared) break;
     const int32_t token_a = a.greedy[static_cast<size_t>(k)];
     const int32_t token_b = b.greedy[static_cast<size_t>(k)];
@@ -222,10 +310,14 @@ PromptComparison CompareRuns(const PromptTrace& a, const PromptTrace& b, int64_t
     }
     ++out.greedy_equal;
   }
+  out.layers_max_abs = CompareHidden(a, b);
   Conclude(rounding ? rounding->precision : Precision::kFull, out);
   if (!not_finite.empty()) {
     out.verdict = Verdict::kSubjectFailed;
     out.sentence = std::move(not_finite);
+  } else if (!other_model.empty()) {
+    out.verdict = Verdict::kDiffers;
+    out.sentence = "the two are not the same model: " + other_model;
   } else if (!out.positions_max_abs && out.steps.empty()) {
     out.verdict = Verdict::kNotComparable;
     out.sentence = "the two have no logits of a common position";

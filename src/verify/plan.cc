@@ -94,7 +94,13 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
   const bool no_text = !a->Can().tokenizes && !b->Can().tokenizes;
   std::vector<NamedPrompt> prompts = options.prompts;
   if (prompts.empty()) {
-    prompts = no_text ? BuiltInIds(a->vocab_size()) : BuiltInPrompts();
+    const int64_t vocab = std::max(a->vocab_size(), b->vocab_size());
+    if (no_text && vocab <= 0)
+      return UsageError(
+          "neither {} nor {} has a tokenizer or says how many tokens it knows: give "
+          "prompts as token ids",
+          a->Name(), b->Name());
+    prompts = no_text ? BuiltInIds(vocab) : BuiltInPrompts();
     if (no_text) plan.notes.push_back("neither side has a tokenizer: both run made-up ids");
   }
   const bool asks_text = std::any_of(prompts.begin(), prompts.end(),

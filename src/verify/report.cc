@@ -29,6 +29,12 @@ Json PromptToJson(const PromptComparison& p) {
     out["greedy_compared"] = p.greedy_compared;
     out["greedy_equal"] = p.greedy_equal;
     out["top1_equal"] = p.top1_equal();
+    if (p.shown_only) out["compared"] = "the log-probabilities that a side shows";
+    if (!p.layers_max_abs.empty()) {
+      Json layers = Json::array();
+      for (const double x : p.layers_max_abs) layers.push_back(Number(x));
+      out["layers_max_abs"] = std::move(layers);
+    }
   }
   if (p.parting) {
     Json parting = {{"step", p.parting->step},

@@ -62,13 +62,18 @@ class Subject {
     bool tokenizes = false;      // Tokenize works
     bool renders_chat = false;   // RenderChat works
     bool measures_noise = false;
+    bool hidden = false;  // can give hidden states of every layer
     Precision precision = Precision::kFull;
   };
 
   virtual ~Subject() = default;
+  // Starts what must run before anything can be asked (a process, a connection): what the others
+  // say counts from then on. May be called again.
+  virtual Status Prepare(const Progress&) { return {}; }
+
   virtual std::string Name() const = 0;  // "smollm2.gguf (reference, fp32)"
   virtual Abilities Can() const = 0;
-  virtual int64_t vocab_size() const = 0;  // columns of its logits
+  virtual int64_t vocab_size() const = 0;  // columns of its logits; 0: not known before it ran
   // What a person should know of it and no error (keys that nothing read, ...). Sentences.
   virtual std::vector<std::string> Notes() const { return {}; }
 

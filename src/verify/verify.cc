@@ -85,33 +85,57 @@ Result<std::optional<RoundingEffect>> Rounding(Subject& reference, const PromptT
   return effect;
 }
 
+std::vector<std::string> NotesOf(const Subject& reference, const Subject& candidate) {
+  std::vector<std::string> notes;
+  for (const auto& [side, subject] :
+       {std::pair{"reference", &reference}, {"candidate", &candidate}})
+    for (const std::string& note : subject->Notes())
+      notes.push_back(fmt::format("{}: {}", side, note));
+  return notes;
+}
+
 }  // namespace
+
+Verification FailedVerification(std::string reference, std::string candidate, const Error& error) {
+  Verification out{.reference = std::move(reference), .candidate = std::move(candidate)};
+  out.verdict = Verdict::kSubjectFailed;
+  out.sentence = error.message;
+  return out;
+}
 
 Result<Verification> Verify(Subject& reference, Subject& candidate, const VerifyOptions& options,
                             const Progress& progress) {
   Verification out;
+  for (const auto& [side, subject] :
+       {std::pair{"reference", &reference}, {"candidate", &candidate}}) {
+    const Status ready = subject->Prepare(
+        [&, side = std::string(side)](std::string_view doing, int64_t done, int64_t total) {
+          return progress(fmt::format("{}: {}", side, doing), done, total);
+        });
+    if (ready) continue;
+    if (IsInterrupted(ready.error())) return tl::unexpected(ready.error());
+    return FailedVerification(reference.Name(), candidate.Name(), ready.error());
+  }
   out.reference = reference.Name();
   out.candidate = candidate.Name();
-  for (const auto& [side, subject] :
-       {std::pair{"reference", &reference}, {"candidate", &candidate}})
-    for (const std::string& note : subject->Notes())
-      out.notes.push_back(fmt::format("{}: {}", side, note));
-  if (reference.vocab_size() != candidate.vocab_size()) {
+  const int64_t columns = reference.vocab_size(), others = candidate.vocab_size();
+  if (columns > 0 && others > 0 && columns != others) {
+    out.notes = NotesOf(reference, candidate);
     out.verdict = Verdict::kDiffers;
     out.sentence = fmt::format(
         "the two are not the same model: the reference has logits for {} tokens, the candidate for "
         "{}",
-        reference.vocab_size(), candidate.vocab_size());
+        columns, others);
     return out;
   }
   LS_TRY(ProbePlan plan, PlanProbes(reference, candidate, options));
-  out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
 
   const bool all_positions = reference.Can().all_positions && candidate.Can().all_positions &&
                              !(reference.Can().any_prompt && candidate.Can().any_prompt);
   for (size_t i = 0; i < plan.probes.size(); ++i) {
     Probe probe = plan.probes[i];
     probe.all_positions = all_positions;
+    probe.hidden = options.hidden && reference.Can().hidden && candidate.Can().hidden;
     const auto told = [&](std::string_view side) {
       return [&progress, &plan, &probe, i, side = std::string(side)](std::string_view doing,
                                                                      int64_t done, int64_t total) {
@@ -161,6 +185,10 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
     }
     out.prompts.push_back(std::move(compared));
   }
+  // Some notes are known only after a run: what a server did not show.
+  plan.notes.insert(plan.notes.end(), out.notes.begin(), out.notes.end());
+  out.notes = NotesOf(reference, candidate);
+  out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
   out.verdict = Worst(out.prompts);
   out.sentence = Sentence(out);
   return out;

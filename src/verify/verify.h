@@ -64,8 +64,13 @@ struct PromptComparison {
   std::optional<double> rounding;
   std::optional<double> positions_max_abs;  // over every prompt position, where both have them
   std::vector<StepComparison> steps;        // those both have logits for, while they agree
-  int64_t greedy_compared = 0;              // tokens both gave, at most options.steps
-  int64_t greedy_equal = 0;                 // the first so many are the same
+  // A side shows the log-probabilities of a few ids alone: of some step these were compared.
+  bool shown_only = false;
+  // max |Δ| of the last prompt position's hidden states, where both have them: the embedding, then
+  // each layer, the last one after the final norm.
+  std::vector<double> layers_max_abs;
+  int64_t greedy_compared = 0;  // tokens both gave, at most options.steps
+  int64_t greedy_equal = 0;     // the first so many are the same
   std::optional<Parting> parting;
 
   const StepComparison* WorstStep() const;  // nullptr when no step was compared
@@ -100,6 +105,7 @@ struct VerifyOptions {
   std::vector<NamedPrompt> prompts;
   std::optional<bool> chat;  // through the chat template; absent: when a side has one
   int64_t steps = 20;        // greedy tokens
+  bool hidden = false;       // hidden states as well, where both sides have them
 };
 
 // What both sides will be asked, and what the two tokenizers disagree about.
@@ -127,6 +133,9 @@ struct RoundingEffect {
 PromptComparison CompareRuns(const PromptTrace& reference, const PromptTrace& candidate,
                              int64_t steps, Measured measured = {},
                              const std::optional<RoundingEffect>& rounding = {});
+
+// Of a side that cannot even be opened.
+Verification FailedVerification(std::string reference, std::string candidate, const Error& error);
 
 // Fails only when nothing can be asked at all (no prompts, Ctrl-C); a subject's error is a verdict.
 Result<Verification> Verify(Subject& reference, Subject& candidate, const VerifyOptions& options,

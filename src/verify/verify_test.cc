@@ -259,6 +259,62 @@ TEST(CompareRuns, ATieForWhoRoundsMoreIsNoMatch) {
       Verdict::kDiffers);
 }
 
+TEST(CompareShown, IsOfTheIdsThatBothShow) {
+  const SparseRow a{{4, 2, 9}, {std::log(0.5), std::log(0.25), std::log(0.125)}};
+  const SparseRow b{{2, 4, 7}, {std::log(0.5), std::log(0.25), std::log(0.2)}};
+  const auto d = CompareShown(a, b);
+  ASSERT_TRUE(d);
+  EXPECT_NEAR(d->max_abs, std::log(2), 1e-12);
+  EXPECT_EQ(d->a.first, 4);
+  EXPECT_EQ(d->b.first, 2);
+  EXPECT_FALSE(d->same_top1);
+  // Of {4}, {2}, and all the others together: 1/4 each.
+  EXPECT_NEAR(d->kl, 0.5 * std::log(2) - 0.25 * std::log(2), 1e-12);
+  EXPECT_FALSE(CompareShown(a, {{1}, {-0.5}}));
+}
+
+TEST(CompareRuns, WhatASideShowsIsComparedWithTheOthersLogits) {
+  const PromptTrace a = RunOf({1, 2, 3});
+  PromptTrace b = RunOf({1, 2, 3});
+  for (int64_t k = 0; k < 3; ++k)
+    b.shown[k] =
+        ShownOf(a.StepLogits(k), std::vector<int32_t>{a.greedy[static_cast<size_t>(k)], 5});
+  b.steps.clear();
+  for (const bool swapped : {false, true}) {
+    const PromptComparison c = swapped ? CompareRuns(b, a, 20) : CompareRuns(a, b, 20);
+    EXPECT_EQ(c.verdict, Verdict::kMatch) << c.sentence;
+    EXPECT_EQ(c.steps.size(), 3u);
+    EXPECT_TRUE(c.shown_only);
+  }
+  b.shown[1].logprobs[1] += 0.01;
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  EXPECT_NE(c.sentence.find("greedy step 1"), std::string::npos) << c.sentence;
+  b.shown[1].ids[1] = kVocab;
+  EXPECT_NE(CompareRuns(a, b, 20).sentence.find("another vocabulary"), std::string::npos);
+  b.shown[1].ids[1] = 5;
+  b.shown[1].logprobs[1] = std::nan("");
+  EXPECT_EQ(CompareRuns(a, b, 20).verdict, Verdict::kSubjectFailed);
+}
+
+TEST(CompareRuns, LogitsOfAnotherWidthAreAnotherModel) {
+  const PromptTrace a = RunOf({1, 2, 3});
+  PromptTrace b = RunOf({1, 2, 3});
+  b.steps[0] = TraceTensor{{kVocab + 1}, std::vector<double>(kVocab + 1, 0.0)};
+  const PromptComparison c = CompareRuns(a, b, 20);
+  EXPECT_EQ(c.verdict, Verdict::kDiffers);
+  EXPECT_NE(c.sentence.find("another vocabulary"), std::string::npos) << c.sentence;
+}
+
+TEST(CompareRuns, HiddenStatesAreComparedLayerByLayerInEitherForm) {
+  PromptTrace a = RunOf({1}), b = RunOf({1});
+  a.hidden = TraceTensor{{2, 2, 1}, std::vector<double>{9, 1, 9, 2}};  // [layers + 1, ids, hidden]
+  b.hidden_last = TraceTensor{{2, 1}, std::vector<double>{1, 2.5}};
+  EXPECT_EQ(CompareRuns(a, b, 20).layers_max_abs, (std::vector<double>{0, 0.5}));
+  b.hidden_last->shape = {1, 2};
+  EXPECT_TRUE(CompareRuns(a, b, 20).layers_max_abs.empty());
+}
+
 // A subject that answers as it is told.
 class Fake : public Subject {
  public:
