@@ -9,7 +9,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config python3 python3-pip unzip ca-certificates
   libfmt-dev libcli11-dev nlohmann-json3-dev libsimdjson-dev libexpected-dev
-  libutf8proc-dev libxxhash-dev libgtest-dev)
+  libutf8proc-dev libxxhash-dev libcurl4-openssl-dev libgtest-dev)
 ci=("${build[@]}" ccache clang-14 clang-tidy-14 clang-format-14 libclang-rt-14-dev llvm-14
   libbenchmark-dev valgrind g++-aarch64-linux-gnu qemu-user-static)
 

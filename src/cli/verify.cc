@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/mapped_file.h"
 #include "cli/engine_flags.h"
 #include "cli/options.h"
 #include "cli/table.h"
@@ -10,15 +11,21 @@
 #include "cli/verb.h"
 #include "subjects/open_subject.h"
 #include "subjects/reference_subject.h"
+#include "verify/caching_subject.h"
 #include "verify/report.h"
+#include "verify/report_html.h"
+#include "verify/report_junit.h"
 
 namespace lockstep {
 namespace {
 
 struct VerifyArgs {
-  std::string reference, candidate, edit;
+  std::string reference, edit;
+  std::vector<std::string> candidates;
   PromptOptions prompts;
   int64_t steps = 20;
+  int64_t timeout = 600;  // seconds
+  std::string junit, html;
   EngineFlags engine;
   bool json = false;
   bool verbose = false;
@@ -106,7 +113,9 @@ std::string Text(const Verification& v, bool verbose) {
 
 Result<std::unique_ptr<Subject>> OpenReference(const VerifyArgs& args, ThreadPool& pool) {
   LS_TRY(const Edit edit, ParseEdit(args.edit));
-  if (edit.empty()) return OpenSubject(args.reference, pool, args.engine.Options());
+  if (edit.empty())
+    return OpenSubject(args.reference, pool, args.engine.Options(),
+                       std::chrono::seconds(args.timeout));
   if (NamesEngine(args.reference))
     return UsageError("--edit-reference edits what the reference runs: leave \"engine:\" out");
   LS_TRY(auto subject, ReferenceSubject::Open(WithoutPrefix(args.reference), pool,
@@ -114,35 +123,66 @@ Result<std::unique_ptr<Subject>> OpenReference(const VerifyArgs& args, ThreadPoo
   return std::unique_ptr<Subject>(std::move(subject));
 }
 
-Result<Verification> Work(const VerifyArgs& args) {
+// What stands in a report for a side that cannot be used; a command line that makes no sense is no
+// verdict, and neither is Ctrl-C.
+bool IsVerdict(const Error& error) {
+  return error.code == ErrorCode::kInput || error.code == ErrorCode::kUnsupported;
+}
+
+// Before minutes of work: a place to write to.
+Status CheckFolder(std::string_view flag, const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  std::error_code ignored;
+  if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return {};
+  return UsageError("{} {}: there is no folder {}", flag, file, folder.string());
+}
+
+Result<std::vector<Verification>> Work(const VerifyArgs& args) {
   VerifyOptions options;
   LS_TRY(options.prompts, args.prompts.Prompts());
   options.chat = args.prompts.Chat();
   options.steps = args.steps;
+  options.hidden = !args.html.empty();
+  LS_RETURN_IF_ERROR(CheckFolder("--junit", args.junit));
+  LS_RETURN_IF_ERROR(CheckFolder("--report", args.html));
+  const bool several = args.candidates.size() > 1;
   if (const std::string given = args.engine.FirstGiven();
-      !given.empty() && !NamesEngine(args.reference) && !NamesEngine(args.candidate))
-    return UsageError("{} is the engine's, and neither side is; write engine:PATH, or leave it out",
-                      given);
+      !given.empty() && !NamesEngine(args.reference) &&
+      std::none_of(args.candidates.begin(), args.candidates.end(),
+                   [](const std::string& name) { return NamesEngine(name); }))
+    return UsageError("{} is the engine's, and {} is; write engine:PATH, or leave it out", given,
+                      several ? "none of them" : "neither side");
   ThreadPool pool(ThreadCount(args.engine.threads));
-  LS_TRY(const auto reference, OpenReference(args, pool));
-  LS_TRY(const auto candidate, OpenSubject(args.candidate, pool, args.engine.Options()));
+  const auto open = [&](const std::string& name) {
+    return OpenSubject(name, pool, args.engine.Options(), std::chrono::seconds(args.timeout));
+  };
+  LS_TRY(auto reference, OpenReference(args, pool));
+  if (several) reference = std::make_unique<CachingSubject>(std::move(reference));
   CatchInterrupts();
-  ProgressLine line;
-  return Verify(*reference, *candidate, options,
-                [&](std::string_view doing, int64_t done, int64_t total) {
-                  line.Show(doing, done, total);
-                  return !WasInterrupted();
-                });
+  std::vector<Verification> verifications;
+  for (const std::string& name : args.candidates) {
+    ProgressLine line;
+    const auto verify = [&]() -> Result<Verification> {
+      LS_TRY(const auto candidate, open(name));
+      return Verify(*reference, *candidate, options,
+                    [&](std::string_view doing, int64_t done, int64_t total) {
+                      line.Show(several ? fmt::format("{}: {}", name, doing) : std::string(doing),
+                                done, total);
+                      return !WasInterrupted();
+                    });
+    };
+    Result<Verification> verification = verify();
+    // One of several that cannot be used does not keep the others from their answers.
+    if (!verification && several && IsVerdict(verification.error()))
+      verification = FailedVerification(reference->Name(), name, verification.error());
+    if (!verification) return tl::unexpected(std::move(verification).error());
+    verifications.push_back(*std::move(verification));
+  }
+  return verifications;
 }
 
-int Run(const VerifyArgs& args) {
-  const Result<Verification> verification = Work(args);
-  if (!verification) return Report(verification.error(), args.json);
-  if (args.json)
-    PrintJson(ToJson(*verification));
-  else
-    Print(Text(*verification, args.verbose));
-  switch (verification->verdict) {
+ExitCode ExitCodeOf(Verdict verdict) {
+  switch (verdict) {
     case Verdict::kMatch:
     case Verdict::kPrecision:
     case Verdict::kQuantizedActivations:
@@ -157,6 +197,48 @@ int Run(const VerifyArgs& args) {
   return kExitUnusable;
 }
 
+Status WriteReports(const VerifyArgs& args, const std::vector<Verification>& verifications) {
+  if (!args.junit.empty())
+    LS_RETURN_IF_ERROR(WriteFileAtomically(args.junit, JUnitReport(verifications)));
+  if (!args.html.empty()) {
+    std::vector<Reported> candidates;
+    for (const Verification& v : verifications) candidates.push_back({v, {}});
+    LS_RETURN_IF_ERROR(WriteFileAtomically(args.html, HtmlReport(candidates)));
+  }
+  return {};
+}
+
+std::string Summary(const std::vector<Verification>& verifications) {
+  using enum Table::Align;
+  Table table({"candidate", "verdict"}, {kLeft, kLeft});
+  for (const Verification& v : verifications)
+    table.Add({v.candidate, std::string(VerdictName(v.verdict))});
+  return table.Text();
+}
+
+int Run(const VerifyArgs& args) {
+  const Result<std::vector<Verification>> done = Work(args);
+  if (!done && !IsVerdict(done.error())) return Report(done.error(), args.json);
+  const Status written =
+      WriteReports(args, done ? *done
+                              : std::vector{FailedVerification(
+                                    args.reference, args.candidates.front(), done.error())});
+  if (!done) return Report(done.error(), args.json);
+  if (args.json) {
+    Json list = Json::array();
+    for (const Verification& v : *done) list.push_back(ToJson(v));
+    PrintJson(list.size() == 1 ? list.front() : list);
+  } else {
+    for (const Verification& v : *done)
+      Print(Text(v, args.verbose) + (done->size() > 1 ? "\n" : ""));
+    if (done->size() > 1) Print(Summary(*done));
+  }
+  if (!written) return Report(written.error(), false);
+  ExitCode worst = kExitYes;
+  for (const Verification& v : *done) worst = std::max(worst, ExitCodeOf(v.verdict));
+  return worst;
+}
+
 }  // namespace
 
 void AddVerifyVerb(CLI::App& app, Action& action) {
@@ -165,12 +247,14 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
   auto args = std::make_shared<VerifyArgs>();
   verb->add_option("REFERENCE", args->reference,
                    "What is right: a Hugging Face folder or a GGUF file, run by the reference\n"
-                   "(engine:PATH: by the engine), a recorded trace, or an exported decoder: a GenAI\n"
-                   "folder or a model.onnx, run by ONNX Runtime (onnx:PATH where the folder holds\n"
-                   "both)")
+                   "(engine:PATH: by the engine); an exported decoder (a GenAI folder or a\n"
+                   "model.onnx), run by ONNX Runtime (onnx:PATH where the folder holds both);\n"
+                   "genai:FOLDER (ONNX Runtime GenAI); a recorded trace; cmd:COMMAND LINE (a\n"
+                   "program, docs/formats/probe.md); or http://HOST/v1 (a server with OpenAI's\n"
+                   "API; LOCKSTEP_API_KEY is its key)")
       ->required()
       ->type_name("");
-  verb->add_option("CANDIDATE", args->candidate, "What is asked about: likewise")
+  verb->add_option("CANDIDATE", args->candidates, "What is asked about, one or several: likewise")
       ->required()
       ->type_name("");
   args->prompts.AddTo(*verb);
@@ -181,9 +265,19 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
   verb->add_option("--edit-reference", args->edit,
                    "Edit the reference first: a candidate that then matches has this fault")
       ->type_name("EDIT");
+  verb->add_option("--timeout", args->timeout,
+                   "How long a program or a server may take for one answer")
+      ->check(WholeNumber(1, 7 * 24 * 3600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  verb->add_option("--junit", args->junit, "Also write the verdicts as JUnit XML")
+      ->type_name("FILE");
+  verb->add_option("--report", args->html, "Also write a page with plots, all in one file")
+      ->type_name("FILE.html");
   args->engine.AddTo(*verb);
   verb->add_flag("-v,--verbose", args->verbose, "Also a table of every step");
-  verb->add_flag("--json", args->json, "The verdict and all numbers as JSON");
+  verb->add_flag("--json", args->json,
+                 "The verdict and all numbers as JSON; of several candidates a list");
   verb->footer(
       "Both run by themselves, greedily and without penalties; their logits are compared while "
       "they\n"
@@ -195,7 +289,8 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       "to the reference, measured too, is the verdict \"precision\" or \"quantized activations\".\n"
       "Exit codes: 0 match, precision or quantized activations; 1 differs or different tokens; "
       "2 wrong\n"
-      "usage; 3 a side is unusable, or the two have nothing in common to compare.\n\n"
+      "usage; 3 a side is unusable, or the two have nothing in common to compare; of several\n"
+      "candidates the highest.\n\n"
       "Example: lockstep verify smollm2.gguf smollm2-trace.safetensors");
   verb->callback([args, &action] { action = [args] { return Run(*args); }; });
 }

@@ -1,7 +1,12 @@
 #include "subjects/open_subject.h"
 
+#include <cstdlib>
+
+#include "subjects/adapters.h"
+#include "subjects/command_subject.h"
 #include "subjects/engine_subject.h"
 #include "subjects/onnx_subject.h"
+#include "subjects/http_subject.h"
 #include "subjects/reference_subject.h"
 #include "subjects/trace_subject.h"
 
@@ -9,6 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kEngine = "engine:", kReference = "reference:", kOnnx = "onnx:";
+constexpr std::string_view kCommand = "cmd:", kGenAi = "genai:";
 
 std::string_view PrefixOf(std::string_view name) {
   for (const std::string_view prefix : {kEngine, kReference, kOnnx})
@@ -40,8 +46,20 @@ std::filesystem::path WithoutPrefix(const std::filesystem::path& path) {
 }
 
 Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, ThreadPool& pool,
-                                             const EngineOptions& options) {
+                                             const EngineOptions& options,
+                                             std::chrono::seconds timeout) {
   const std::string name = path.string();
+  if (name.starts_with(kCommand)) {
+    LS_TRY(auto subject,
+           CommandSubject::Open({.command = name.substr(kCommand.size()), .timeout = timeout}));
+    return std::unique_ptr<Subject>(std::move(subject));
+  }
+  if (name.starts_with(kGenAi)) return OpenGenAiSubject(name.substr(kGenAi.size()), timeout);
+  if (NamesServer(name)) {
+    const char* const key = std::getenv("LOCKSTEP_API_KEY");
+    LS_TRY(auto subject, HttpSubject::Open(name, key != nullptr ? key : "", timeout));
+    return std::unique_ptr<Subject>(std::move(subject));
+  }
   const std::string_view prefix = PrefixOf(name);
   const std::filesystem::path model = WithoutPrefix(path);
   if (HoldsTrace(model)) {

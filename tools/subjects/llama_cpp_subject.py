@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""llama.cpp as a subject of `lockstep verify`, through llama-cpp-python.
+
+usage: lockstep verify MODEL "cmd:python3 tools/subjects/llama_cpp_subject.py FILE.gguf [KV_TYPE]"
+
+Needs llama-cpp-python and numpy. KV_TYPE is the type of the cache (f32, f16 or q8_0; f32 here, llama.cpp's
+own choice is f16). llama.cpp quantizes the inputs of quantized matrices, whatever the cache.
+"""
+import sys
+import numpy as np
+import llama_cpp
+from probe_server import greedy_rows, serve
+
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}  # ggml_type
+
+class LlamaCpp:
+    def __init__(self, path, kv="f32"):
+        # Every position's logits are kept: n_ctx of them, so the context is no larger than needed.
+        self.llm = llama_cpp.Llama(model_path=path, n_ctx=4096, n_batch=512, logits_all=True, verbose=False,
+                                   type_k=KV_TYPES[kv], type_v=KV_TYPES[kv])
+        self.vocab_size = self.llm.n_vocab()
+        self.name = f"llama-cpp-python {llama_cpp.__version__}, {kv} cache"
+
+    def feed(self, ids):
+        self.llm.eval(ids)
+        return np.array(self.llm.scores[self.llm.n_tokens - 1], dtype=np.float32)
+
+    def run(self, ids, steps):
+        self.llm.reset()
+        return greedy_rows(lambda: self.feed(ids), lambda token: self.feed([token]), steps)
+
+    def positions(self, ids):
+        self.llm.reset()
+        self.feed(ids)
+        return np.array(self.llm.scores[:len(ids)], dtype=np.float32)
+
+if len(sys.argv) not in (2, 3):
+    sys.exit(__doc__)
+serve(lambda: LlamaCpp(*sys.argv[1:]))
