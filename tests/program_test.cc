@@ -291,6 +291,34 @@ TEST_F(Program, VerifyAsksTheEngineAtThePrecisionThatTheFlagsName) {
   EXPECT_NE(same.out.find("\nmatch: "), std::string::npos) << same.out;
 }
 
+TEST_F(Program, VerifyTakesSeveralCandidatesAndItsCodeIsTheWorst) {
+  ASSERT_EQ(Run("trace $M/qwen2 --ids 1,5,9 --steps 2 --out $T/good.safetensors").code, 0);
+  const std::string good = "\"cmd:cp $T/good.safetensors {trace} # {probe}\" ";
+  const std::string ask = " --ids 1,5,9 --steps 2 ";
+  EXPECT_EQ(Run("verify $M/qwen2 " + good + "$M/qwen2" + ask).code, 0);
+  const Outcome all = Run("verify $M/qwen2 " + good + "$M/qwen3 'cmd:exit 7' $M/missing --json" +
+                          ask + "--junit $T/v.xml --report $T/v.html");
+  EXPECT_EQ(all.code, 3) << all.out << all.err;
+  const auto json = ParseJson(all.out, "stdout");
+  ASSERT_TRUE(json && json->is_array() && json->size() == 4u) << all.out;
+  EXPECT_EQ((*json)[0]["verdict"], "match");
+  EXPECT_EQ((*json)[1]["verdict"], "differs");
+  EXPECT_EQ((*json)[2]["verdict"], "subject failed");
+  EXPECT_NE((*json)[2]["sentence"].dump().find("code 7"), std::string::npos);
+  EXPECT_EQ((*json)[3]["verdict"], "subject failed");
+  const auto read = [&](const char* name) {
+    std::ifstream file(folder_ / name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  EXPECT_NE(read("v.xml").find("tests=\"4\" failures=\"1\" errors=\"2\""), std::string::npos)
+      << read("v.xml");
+  EXPECT_NE(read("v.html").find("</html>"), std::string::npos);
+  ExpectFailure("verify $M/qwen2 $M/qwen2 --ids 1 --report $T/none/v.html", 2, "no folder");
+  // Of one alone the error is told as ever, and the report is written all the same.
+  ExpectFailure("verify $M/qwen2 $M/missing --ids 1 --junit $T/one.xml", 3, "missing");
+  EXPECT_NE(read("one.xml").find("errors=\"1\""), std::string::npos);
+}
+
 TEST_F(Program, NotesAreToldByEveryVerbThatComputes) {
   Copy("noted", "mystery_factor", 2);
   for (const char* command : {"run $T/noted --ids 1 -n 1",

@@ -41,6 +41,7 @@ std::string EngineSubject::Name() const {
 
 Subject::Abilities EngineSubject::Can() const {
   Abilities can = reference_->Can();
+  can.hidden = false;
   can.precision = PrecisionOf(engine_->plan(), activations_, engine_->kv_type());
   return can;
 }

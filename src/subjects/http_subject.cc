@@ -40,6 +40,55 @@ std::optional<int32_t> AsId(const Json* value) {
   return static_cast<int32_t>(id);
 }
 
+int64_t CompletionTokens(const Json& answer) {
+  const Json* const usage = Find(answer, "usage");
+  return usage == nullptr ? 0 : AsId(Find(*usage, "completion_tokens")).value_or(0);
+}
+
+// The ids of all that was generated, where the server tells (llama-server).
+std::vector<int32_t> AllTokens(const Json& answer) {
+  std::vector<int32_t> ids;
+  const Json* const more = Find(answer, "__verbose");
+  const Json* const tokens = more == nullptr ? nullptr : FindArray(*more, "tokens");
+  if (tokens == nullptr) return ids;
+  for (const Json& token : *tokens) {
+    const auto id = AsId(&token);
+    if (!id) return {};
+    ids.push_back(*id);
+  }
+  return ids;
+}
+
+// llama-server shows a token that ends a character with the bytes of those before it that began it,
+// and shows no others of them. How many it left out before this entry; absent: cannot be told.
+std::optional<size_t> HiddenBefore(const Json& logprobs, size_t entry, int32_t chosen,
+                                   const std::vector<int32_t>& tokens, size_t step) {
+  const Json* const content = FindArray(logprobs, "content");
+  if (content == nullptr) return 0;
+  const auto bytes_of = [](const Json& shown) -> std::optional<size_t> {
+    const Json* const bytes = FindArray(shown, "bytes");
+    return bytes == nullptr ? std::nullopt : std::optional(bytes->size());
+  };
+  // Among the most probable it stands with its own bytes alone.
+  const Json& shown = (*content)[entry];
+  std::optional<size_t> own;
+  if (const Json* const top = FindArray(shown, "top_logprobs"); top != nullptr)
+    for (const Json& one : *top)
+      if (AsId(Find(one, "id")) == chosen) own = bytes_of(one);
+  const auto all = bytes_of(shown);
+  const auto is_at = [&](size_t at) { return at < tokens.size() && tokens[at] == chosen; };
+  if (!own || !all || *all <= *own)
+    return tokens.empty() || is_at(step) ? std::optional<size_t>(0) : std::nullopt;
+  // Each of those left out has at least one byte.
+  std::optional<size_t> found;
+  for (size_t hidden = 1; hidden <= *all - *own; ++hidden) {
+    if (!is_at(step + hidden)) continue;
+    if (found) return std::nullopt;
+    found = hidden;
+  }
+  return found;
+}
+
 Json Messages(std::string_view content) {
   Json message = {{"role", "user"}, {"content", content}};
   return Json::array({std::move(message)});
@@ -95,6 +144,10 @@ std::vector<std::string> HttpSubject::Notes() const {
   if (by_text_)
     notes.emplace_back("names tokens by their text: their ids were found with its /tokenize");
   if (left_out_) notes.emplace_back("tokens whose text names no single id were left out");
+  if (hides_)
+    notes.emplace_back(
+        "hides tokens that end inside a character: such steps, and those after one whose tokens "
+        "it does not tell, were not compared");
   if (stopped_early_)
     notes.emplace_back("ends at an end-of-text token: steps after it were not compared");
   return notes;
@@ -285,6 +338,8 @@ Result<Json> HttpSubject::Complete(const Probe& probe, const Progress& progress)
       body["repeat_penalty"] = 1.0;
       body["repetition_penalty"] = 1.0;
       body["return_tokens_as_token_ids"] = true;
+      body["return_tokens"] = true;
+      body["verbose"] = true;  // llama-server: every token, also those that logprobs leave out
     }
     LS_TRY(HttpAnswer answer, Send(base_ + "/completions", &body, progress));
     if (answer.status == 400 || answer.status == 422) {
@@ -317,17 +372,37 @@ Status HttpSubject::TakeCompletion(const Json& answer, const Probe& probe, Promp
       choices != nullptr && !choices->empty() ? Find(choices->front(), "logprobs") : nullptr;
   if (logprobs == nullptr || !logprobs->is_object())
     return InputError("gives no logprobs, and nothing can be compared without them");
-  for (int64_t k = 0; k < std::max<int64_t>(probe.steps, 1); ++k) {
+  const std::vector<int32_t> tokens = AllTokens(answer);
+  const size_t wanted = static_cast<size_t>(std::max<int64_t>(probe.steps, 1));
+  std::vector<int32_t> greedy;
+  bool hid = false;
+  for (size_t entry = 0; greedy.size() < wanted; ++entry) {
     bool there = false;
     int32_t chosen = -1;
-    LS_TRY(SparseRow row, RowOf(*logprobs, static_cast<size_t>(k), chosen, there));
+    LS_TRY(SparseRow row, RowOf(*logprobs, entry, chosen, there));
     if (!there) break;
-    if (k < probe.steps) run.greedy.push_back(chosen);
+    const auto skipped = HiddenBefore(*logprobs, entry, chosen, tokens, greedy.size());
+    hid = !skipped;
+    if (hid) break;
+    const auto first =
+        tokens.begin() + static_cast<std::ptrdiff_t>(*skipped == 0 ? 0 : greedy.size());
+    greedy.insert(greedy.end(), first, first + static_cast<std::ptrdiff_t>(*skipped));
+    if (greedy.size() >= wanted) break;
     fewest_shown_ = fewest_shown_ == 0 ? row.ids.size() : std::min(fewest_shown_, row.ids.size());
-    run.shown.emplace(k, std::move(row));
+    run.shown.emplace(static_cast<int64_t>(greedy.size()), std::move(row));
+    greedy.push_back(chosen);
   }
+  // After the last one that is shown there may be the begin of a character.
+  if (!hid && tokens.size() > greedy.size() &&
+      std::equal(greedy.begin(), greedy.end(), tokens.begin()))
+    greedy = tokens;
+  greedy.resize(std::min(greedy.size(), static_cast<size_t>(probe.steps)));
+  run.greedy = std::move(greedy);
+  const bool fewer = static_cast<int64_t>(run.greedy.size()) < probe.steps;
+  hid |= fewer && tokens.empty() && CompletionTokens(answer) >= probe.steps;
+  hides_ |= hid || run.shown.size() < run.greedy.size();
   if (run.shown.empty()) return InputError("gives logprobs of no step");
-  if (static_cast<int64_t>(run.greedy.size()) < probe.steps) {
+  if (fewer && !hid) {
     const Json* const reason = Find(choices->front(), "finish_reason");
     if (reason == nullptr || *reason != "stop")
       return InputError("gave {} tokens, and {} were asked for", run.greedy.size(), probe.steps);

@@ -62,7 +62,7 @@ class HttpSubject : public Subject {
   std::map<std::string, std::optional<int32_t>> ids_;  // of tokens shown as text alone
   // For the notes.
   size_t fewest_shown_ = 0;
-  bool by_text_ = false, stopped_early_ = false, left_out_ = false;
+  bool by_text_ = false, stopped_early_ = false, left_out_ = false, hides_ = false;
   std::optional<std::string> chat_;
 };
 

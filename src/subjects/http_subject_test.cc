@@ -331,6 +331,36 @@ TEST(HttpSubject, AnIdOutsideTheVocabularyIsAnotherModel) {
   EXPECT_NE(v->prompts[0].sentence.find("token id 99"), std::string::npos);
 }
 
+// As llama-server does with tokens that end inside a character.
+TEST(HttpSubject, TokensThatAServerHidesAreNotComparedAndShiftNothing) {
+  for (const bool tells : {true, false}) {
+    Server server([&](const std::string& path, const std::string& body) -> Reply {
+      if (path == "/v1/models") return {.body = kModels};
+      if (path != "/v1/completions") return {.status = 404, .body = ""};
+      Json answer = Completion(Json::parse(body), true, 0);
+      Json& content = answer["choices"][0]["logprobs"]["content"];
+      Json tokens = Json::array();
+      for (Json& entry : content) {
+        tokens.push_back(entry["id"]);
+        entry["bytes"] = {1};
+        for (Json& top : entry["top_logprobs"]) top["bytes"] = {1};
+      }
+      content.erase(1);  // its byte is told with the next
+      content[1]["bytes"] = {1, 1};
+      if (tells) answer["__verbose"] = {{"tokens", tokens}};
+      answer["usage"]["completion_tokens"] = tokens.size();
+      return {.body = answer.dump()};
+    });
+    const auto v = VerifyAgainst(server);
+    ASSERT_TRUE(v) << v.error().message;
+    EXPECT_EQ(v->verdict, Verdict::kMatch) << v->prompts[0].sentence;
+    EXPECT_EQ(v->prompts[0].greedy_compared, tells ? 3 : 1);
+    EXPECT_EQ(v->prompts[0].steps.size(), tells ? 2u : 1u);
+    EXPECT_EQ(v->prompts[0].steps.back().step, tells ? 2 : 0);
+    EXPECT_NE(fmt::format("{}", fmt::join(v->notes, "\n")).find("hides tokens"), std::string::npos);
+  }
+}
+
 TEST(HttpSubject, AServerThatHangsIsGivenUp) {
   Server server([](const std::string&, const std::string&) { return Reply{.hang = true}; });
   const auto v = VerifyAgainst(server, "", std::chrono::seconds(1));

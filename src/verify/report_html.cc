@@ -45,10 +45,11 @@ svg .noise{fill:var(--noise);opacity:.24}svg .allowed{fill:var(--allowed);opacit
 svg .limit{stroke:var(--bad);stroke-dasharray:6 4}svg .edge{stroke:var(--noise)}
 svg .parting{stroke:var(--bad);stroke-dasharray:2 3;stroke-width:1.5}
 svg .curve{fill:none;stroke:var(--blue);stroke-width:1.6}
+@media (max-width:36rem){svg .tick,svg .label{font-size:18px}}
 svg circle{stroke:var(--card);stroke-width:1}svg circle.good{fill:var(--good)}svg circle.fair{fill:var(--fair)}
 svg circle.bad{fill:var(--bad)}svg circle.plain{fill:var(--blue)}
 summary{cursor:pointer;color:var(--soft);font-size:.9rem}
-ul{padding-left:1.2rem}
+ul{padding-left:1.2rem}ul.overview{list-style:none;padding:0}ul.overview li{margin:.35rem 0}
 </style></head><body>
 )";
 
@@ -184,14 +185,13 @@ std::string Overview(std::span<const Reported> candidates) {
   const auto same = static_cast<size_t>(
       std::count_if(candidates.begin(), candidates.end(),
                     [](const Reported& r) { return Tone(r.verification.verdict) == "good"; }));
-  std::string out = fmt::format(
-      "<h1>{} of {} candidates match {}</h1>\n<div class=\"scroll\"><table>"
-      "<thead><tr><th>candidate</th><th>verdict</th></tr></thead><tbody>",
-      same, candidates.size(), EscapeMarkup(candidates.front().verification.reference));
+  std::string out =
+      fmt::format("<h1>{} of {} candidates match {}</h1>\n<ul class=\"overview\">", same,
+                  candidates.size(), EscapeMarkup(candidates.front().verification.reference));
   for (const Reported& r : candidates)
-    out += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeMarkup(r.verification.candidate),
-                       Pill(r.verification.verdict));
-  return out + "</tbody></table></div>\n";
+    out += fmt::format("<li>{} {}</li>", Pill(r.verification.verdict),
+                       EscapeMarkup(r.verification.candidate));
+  return out + "</ul>\n";
 }
 
 }  // namespace

@@ -10,8 +10,10 @@ namespace lockstep {
 namespace {
 
 // In units of the view box; the page scales it to its column.
-constexpr double kWidth = 640, kHeight = 250;
-constexpr double kLeft = 52, kRight = 14, kTop = 14, kBottom = 36;
+// The labels of lines stand in the right margin, that of the parting in the upper one: nothing is
+// written over the curve. The lower one holds two lines of a phone's larger letters.
+constexpr double kWidth = 640, kHeight = 270;
+constexpr double kLeft = 54, kRight = 88, kTop = 28, kBottom = 48;
 
 std::string Superscript(int exponent) {
   static constexpr const char* kDigits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
@@ -66,7 +68,7 @@ class Axes {
     for (size_t i = 0; i < count_; i += every)
       out += fmt::format(
           "<text class=\"tick\" text-anchor=\"middle\" x=\"{:.1f}\" y=\"{:.0f}\">{}</text>",
-          X(static_cast<double>(i)), kHeight - kBottom + 15, i);
+          X(static_cast<double>(i)), kHeight - kBottom + 19, i);
     return out + fmt::format(
                      "<text class=\"tick\" text-anchor=\"middle\" x=\"{:.0f}\" y=\"{:.0f}\">{}"
                      "</text>",
@@ -83,8 +85,8 @@ class Axes {
     const double y = Y(at);
     return fmt::format(
         "<line class=\"{0}\" x1=\"{1:.0f}\" x2=\"{2:.0f}\" y1=\"{3:.1f}\" y2=\"{3:.1f}\"/>"
-        "<text class=\"label\" text-anchor=\"end\" x=\"{2:.0f}\" y=\"{4:.1f}\">{5}</text>",
-        kind, kLeft, kWidth - kRight, y, y - 4, label);
+        "<text class=\"label\" x=\"{4:.0f}\" y=\"{5:.1f}\">{6}</text>",
+        kind, kLeft, kWidth - kRight, y, kWidth - kRight + 5, y + 4, label);
   }
 
  private:
@@ -133,7 +135,7 @@ std::string StepPlot(const PromptComparison& prompt) {
   if (prompt.rounding) out += axes.Band("rounding", prompt.tolerance, prompt.allowed());
   out += axes.Grid() + axes.XTicks("greedy step (0: the end of the prompt)");
   out += axes.Line("limit", prompt.tolerance, "tolerance");
-  if (prompt.rounding) out += axes.Line("limit", prompt.allowed(), "what rounding explains");
+  if (prompt.rounding) out += axes.Line("limit", prompt.allowed(), "rounding");
   if (prompt.noise > 0) out += axes.Line("edge", prompt.noise, "noise");
   if (prompt.parting) {
     const double x = axes.X(static_cast<double>(prompt.parting->step));
@@ -141,7 +143,7 @@ std::string StepPlot(const PromptComparison& prompt) {
     out += fmt::format(
         "<line class=\"parting\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>"
         "<text class=\"label\" text-anchor=\"{3}\" x=\"{4:.1f}\" y=\"{5:.0f}\">{6}</text>",
-        x, kTop, kHeight - kBottom, right ? "end" : "start", x + (right ? -7 : 7), kTop + 10,
+        x, kTop, kHeight - kBottom, right ? "end" : "start", x + (right ? 4 : -4), kTop - 9,
         prompt.parting->near_tie ? "a near tie: other tokens from here" : "other tokens from here");
   }
   std::vector<Point> points;
