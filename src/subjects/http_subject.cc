@@ -353,10 +353,36 @@ Result<Json> HttpSubject::Complete(const Probe& probe, const Progress& progress)
     way_ = w;
     return ParseJson(answer.body, base_ + "/completions");
   }
+  if (probe.text && probe.rendered && *probe.text != *probe.rendered) {
+    LS_TRY(auto chat, CompleteChat(probe, progress));
+    if (chat) return *std::move(chat);
+  }
   return InputError(
       "{}/completions: answered with status {}: {} (it must take token ids as a "
       "prompt, and give logprobs)",
       base_, refused.status, WordsOf(refused));
+}
+
+// Where no prompt can be given as it is: the same question as a chat. The server renders and
+// tokenizes it by itself; how many tokens it read must then be as many (TakeCompletion).
+Result<std::optional<Json>> HttpSubject::CompleteChat(const Probe& probe,
+                                                      const Progress& progress) {
+  for (const int top : {20, 5}) {
+    const Json body = {{"model", model_},
+                       {"messages", Messages(*probe.text)},
+                       {"max_tokens", std::max<int64_t>(probe.steps, 1)},
+                       {"temperature", 0},
+                       {"logprobs", true},
+                       {"top_logprobs", top}};
+    LS_TRY(const HttpAnswer answer, Send(base_ + "/chat/completions", &body, progress));
+    if (answer.status != 200) continue;
+    chat_ =
+        "takes no token ids: it was asked by chat, and only how many tokens it made of each was "
+        "seen";
+    LS_TRY(Json json, ParseJson(answer.body, base_ + "/chat/completions"));
+    return std::optional(std::move(json));
+  }
+  return std::optional<Json>();
 }
 
 Status HttpSubject::TakeCompletion(const Json& answer, const Probe& probe, PromptTrace& run) {
@@ -364,8 +390,9 @@ Status HttpSubject::TakeCompletion(const Json& answer, const Probe& probe, Promp
     if (const auto read = AsId(Find(*usage, "prompt_tokens"));
         read && static_cast<size_t>(*read) != probe.ids.size())
       return InputError(
-          "read {} tokens of a prompt of {} ids: it does not take token ids as they "
-          "are",
+          "read {} tokens of a prompt of {} ids (another chat template, or it does not take token "
+          "ids "
+          "as they are)",
           *read, probe.ids.size());
   const Json* const choices = FindArray(answer, "choices");
   const Json* const logprobs =

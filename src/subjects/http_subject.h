@@ -49,6 +49,7 @@ class HttpSubject : public Subject {
                              const Progress& progress) const;
   std::string Root() const { return base_.substr(0, base_.size() - 3); }  // without /v1
   Result<Json> Complete(const Probe& probe, const Progress& progress);
+  Result<std::optional<Json>> CompleteChat(const Probe& probe, const Progress& progress);
   Status TakeCompletion(const Json& answer, const Probe& probe, PromptTrace& run);
   std::optional<int32_t> IdOf(const Json* entry, const std::string& text);
   Result<SparseRow> RowOf(const Json& logprobs, size_t step, int32_t& chosen, bool& there);

@@ -230,6 +230,35 @@ TEST(HttpSubject, FieldsThatAServerRefusesAreLeftOut) {
   EXPECT_EQ(v->verdict, Verdict::kMatch) << v->sentence;
 }
 
+TEST(HttpSubject, AServerOfChatsAloneIsAskedByChat) {
+  for (const size_t read : {2u, 3u}) {
+    Server server([&](const std::string& path, const std::string& body) -> Reply {
+      if (path == "/v1/models") return {.body = kModels};
+      if (path != "/v1/chat/completions") return {.status = 404, .body = ""};
+      Json request = Json::parse(body);
+      EXPECT_EQ(request["messages"][0]["content"], "hi");
+      request["prompt"] = {1, 2};
+      Json answer = Completion(request, true, 0);
+      answer["usage"]["prompt_tokens"] = read;
+      return {.body = answer.dump()};
+    });
+    const auto subject = HttpSubject::Open(server.url(), "", std::chrono::seconds(60));
+    ASSERT_TRUE(subject);
+    Probe probe{.name = "p", .text = "hi", .rendered = "<user>hi"};
+    probe.ids = {1, 2};
+    probe.steps = 2;
+    const auto run = (*subject)->Run(probe, kGoOn);
+    EXPECT_EQ(run.has_value(), read == 2);
+    if (run) {
+      EXPECT_EQ(run->greedy, (std::vector<int32_t>{3, 0}));
+      EXPECT_NE(fmt::format("{}", fmt::join((*subject)->Notes(), "\n")).find("asked by chat"),
+                std::string::npos);
+    } else {
+      EXPECT_NE(run.error().message.find("read 3 tokens of a prompt of 2"), std::string::npos);
+    }
+  }
+}
+
 TEST(HttpSubject, TheKeyIsSentAndTheModelChosen) {
   Server server(Good(true));
   const auto subject =
