@@ -95,28 +95,34 @@ std::string TableOf(const std::vector<std::string>& columns,
 }
 
 std::string PromptTable(const Verification& v) {
+  // A column that says nothing is left out.
+  const bool positions = std::any_of(v.prompts.begin(), v.prompts.end(),
+                                     [](const auto& p) { return p.positions_max_abs.has_value(); });
   std::vector<std::vector<std::string>> rows;
   for (const PromptComparison& p : v.prompts) {
     std::vector<std::string> row = {p.name, std::to_string(p.tokens)};
+    if (positions) row.push_back(p.positions_max_abs ? Number(*p.positions_max_abs) : "–");
     if (p.tolerance > 0) {
       const StepComparison* const worst = p.WorstStep();
-      row.insert(
-          row.end(),
-          {p.positions_max_abs ? Number(*p.positions_max_abs) : "–",
-           worst == nullptr ? "–"
-                            : fmt::format("{} @{}", Number(worst->difference.max_abs), worst->step),
-           Number(p.noise), Number(p.tolerance),
-           fmt::format("{}/{}", p.greedy_equal, p.greedy_compared), Number(p.max_kl()),
-           fmt::format("{}/{}", p.top1_equal(), p.steps.size())});
+      row.push_back(worst == nullptr
+                        ? "–"
+                        : fmt::format("{} @{}", Number(worst->difference.max_abs), worst->step));
+      row.insert(row.end(),
+                 {Number(p.noise), Number(p.tolerance),
+                  fmt::format("{}/{}", p.greedy_equal, p.greedy_compared), Number(p.max_kl()),
+                  fmt::format("{}/{}", p.top1_equal(), p.steps.size())});
     } else {
-      row.insert(row.end(), 7, "–");
+      row.insert(row.end(), 6, "–");
     }
     row.emplace_back(VerdictName(p.verdict));
     rows.push_back(std::move(row));
   }
-  return TableOf({"prompt", "tokens", "positions |Δ|", "worst |Δ| @step", "noise", "tolerance",
-                  "greedy", "max KL", "top-1", "verdict"},
-                 rows);
+  std::vector<std::string> columns = {"prompt", "tokens"};
+  if (positions) columns.emplace_back("positions |Δ|");
+  for (const char* column :
+       {"worst |Δ| @step", "noise", "tolerance", "greedy", "max KL", "top-1", "verdict"})
+    columns.emplace_back(column);
+  return TableOf(columns, rows);
 }
 
 std::string StepTable(const PromptComparison& p) {

@@ -13,7 +13,7 @@ namespace {
 // The labels of lines stand in the right margin, that of the parting in the upper one: nothing is
 // written over the curve. The lower one holds two lines of a phone's larger letters.
 constexpr double kWidth = 640, kHeight = 270;
-constexpr double kLeft = 54, kRight = 88, kTop = 28, kBottom = 48;
+constexpr double kLeft = 54, kRight = 98, kTop = 28, kBottom = 48;
 
 std::string Superscript(int exponent) {
   static constexpr const char* kDigits[] = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
