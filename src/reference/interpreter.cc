@@ -119,8 +119,8 @@ class Pass {
     Put(Tap::kOutput, index, x);
   }
 
-  // Logits of the last `rows` rows of x into `logits` [rows, vocab_size].
-  void Head(Matrix<T>& x, MatrixView<T> logits) {
+  // Logits of the last `rows` rows of x into `logits` [rows, vocab_size], or [rows, vocabulary].
+  void Head(Matrix<T>& x, MatrixView<T> logits, std::span<const int32_t> vocabulary = {}) {
     layer_ = -1;
     x = Normed(spec_.final_norm, Role::kFinalNorm, x);
     Put(Tap::kFinalNorm, -1, x);
@@ -128,7 +128,8 @@ class Pass {
     const WeightView& head = weights_.Get(spec_.lm_head.tied ? Role::kEmbedTokens : Role::kLmHead);
     const WeightView* bias =
         spec_.lm_head.bias ? &weights_.Get(Role::kLmHead, -1, Part::kBias) : nullptr;
-    Multiply(head, bias, true, x.view().block(x.rows - logits.rows, logits.rows), logits);
+    Multiply(head, bias, true, x.view().block(x.rows - logits.rows, logits.rows), logits,
+             vocabulary);
     ApplyScale<T>(spec_.lm_head.logit_scale, logits);
     if (spec_.lm_head.logit_softcap)
       pool_.For(logits.rows,
@@ -177,7 +178,7 @@ class Pass {
   }
 
   void Multiply(const WeightView& weight, const WeightView* bias, bool head, MatrixView<const T> x,
-                MatrixView<T> y) {
+                MatrixView<T> y, std::span<const int32_t> rows = {}) {
     Matrix<T> rounded(rounder_ != nullptr ? x.rows : 0, x.cols);
     if (rounder_ != nullptr) {
       for (size_t t = 0; t < x.rows; ++t)
@@ -185,7 +186,7 @@ class Pass {
       rounder_->Input(weight, head, rounded);
       x = rounded;
     }
-    Linear<T>(pool_, weight, bias, x, y);
+    Linear<T>(pool_, weight, bias, x, y, rows);
   }
 
   void RoundAttention(const AttendShape& shape, Matrix<T>& q, Matrix<T>& k, Matrix<T>& v) const {
@@ -621,6 +622,45 @@ Result<std::vector<T>> Interpreter<T>::RunBatch(std::span<const int32_t> ids,
       std::ranges::copy(logits.row(i), out.begin() + static_cast<std::ptrdiff_t>(where[i] * vocab));
   }
   return out;
+}
+
+template <typename T>
+Result<std::vector<T>> Interpreter<T>::Embed(std::span<const int32_t> ids) {
+  LS_RETURN_IF_ERROR(CheckCall(spec_, 0, ids));
+  Sequence<T> none;
+  const auto length = static_cast<int64_t>(ids.size());
+  Pass<T> pass(spec_, weights_, pool_, none, 0, ids.size(), length, nullptr, nullptr);
+  return std::move(pass.Embed(ids).data);
+}
+
+template <typename T>
+void Interpreter<T>::RunLayers(int first, MatrixView<T> x, TapSink<T>* taps) {
+  Sequence<T> sequence = NewSequence();
+  const auto length = static_cast<int64_t>(x.rows);
+  for (size_t begin = 0; begin < x.rows; begin += kChunk) {
+    const size_t count = std::min(kChunk, x.rows - begin);
+    Pass<T> pass(spec_, weights_, pool_, sequence, sequence.length, count, length, taps, nullptr);
+    Matrix<T> rows(count, x.cols);
+    for (size_t t = 0; t < count; ++t)
+      std::ranges::copy(x.row(begin + t), rows.view().row(t).begin());
+    for (size_t layer = static_cast<size_t>(first); layer < spec_.layers.size(); ++layer)
+      pass.Layer(static_cast<int>(layer), rows);
+    for (size_t t = 0; t < count; ++t)
+      std::ranges::copy(rows.view().row(t), x.row(begin + t).begin());
+    sequence.length += static_cast<int64_t>(count);
+  }
+}
+
+template <typename T>
+std::vector<T> Interpreter<T>::Head(MatrixView<const T> x, std::span<const int32_t> vocabulary) {
+  const size_t cols =
+      vocabulary.empty() ? static_cast<size_t>(spec_.embedding.vocab_size) : vocabulary.size();
+  Sequence<T> none;
+  Pass<T> pass(spec_, weights_, pool_, none, 0, x.rows, 0, nullptr, nullptr);
+  Matrix<T> rows(x.rows, x.cols), logits(x.rows, cols);
+  for (size_t t = 0; t < x.rows; ++t) std::ranges::copy(x.row(t), rows.view().row(t).begin());
+  pass.Head(rows, logits, vocabulary);
+  return std::move(logits.data);
 }
 
 template class Interpreter<float>;

@@ -87,6 +87,17 @@ class Interpreter {
   Result<std::vector<T>> RunBatch(std::span<const int32_t> ids, std::span<const uint8_t> mask,
                                   int64_t batch);
 
+  // One forward pass over a whole sequence in its parts, for callers that repeat some of it
+  // (reference/evaluate.h). Together they give what one Append of all ids gives, bit for bit.
+  //
+  // The stream in front of the first layer, [ids, hidden_size]. Errors as of Append.
+  Result<std::vector<T>> Embed(std::span<const int32_t> ids);
+  // x [positions, hidden_size], the stream in front of layer `first`, becomes that behind the last.
+  void RunLayers(int first, MatrixView<T> x, TapSink<T>* taps = nullptr);
+  // Logits [x.rows, vocabulary] of rows of the stream behind the last layer, at those ids alone, or
+  // at all of them when none are given.
+  std::vector<T> Head(MatrixView<const T> x, std::span<const int32_t> vocabulary = {});
+
   const ModelSpec& spec() const { return spec_; }
   const RunSpec& run() const { return run_; }
 

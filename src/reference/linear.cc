@@ -144,8 +144,9 @@ LS_CLONES void WeightedSum(const double* weights, const double* values, size_t s
 
 template <typename T>
 void Linear(ThreadPool& pool, const WeightView& weight, const WeightView* bias,
-            MatrixView<const T> x, MatrixView<T> y) {
-  const auto outputs = static_cast<size_t>(weight.rows), inputs = static_cast<size_t>(weight.cols);
+            MatrixView<const T> x, MatrixView<T> y, std::span<const int32_t> which) {
+  const auto inputs = static_cast<size_t>(weight.cols);
+  const size_t outputs = which.empty() ? static_cast<size_t>(weight.rows) : which.size();
   LS_CHECK(x.cols == inputs && y.cols == outputs && x.rows == y.rows, "{}: {} x {} into {} x {}",
            weight.tensor, x.rows, x.cols, y.rows, y.cols);
   // Rows padded with zeros to whole vectors: adding 0 * 0 changes no sum.
@@ -158,14 +159,18 @@ void Linear(ThreadPool& pool, const WeightView& weight, const WeightView* bias,
   }
   std::vector<float> b;
   if (bias != nullptr) {
-    b.resize(outputs);
-    bias->ReadRows(0, 1, b.data(), static_cast<int64_t>(outputs));
+    b.resize(static_cast<size_t>(weight.rows));
+    bias->ReadRows(0, 1, b.data(), weight.rows);
+    for (size_t i = 0; i < which.size(); ++i) b[i] = b[static_cast<size_t>(which[i])];
   }
   pool.For((outputs + kRowsPerBlock - 1) / kRowsPerBlock, [&](size_t block) {
     const size_t first = block * kRowsPerBlock, rows = std::min(kRowsPerBlock, outputs - first);
     std::vector<float> w(rows * n);
-    weight.ReadRows(static_cast<int64_t>(first), static_cast<int64_t>(rows), w.data(),
-                    static_cast<int64_t>(n));
+    if (which.empty())
+      weight.ReadRows(static_cast<int64_t>(first), static_cast<int64_t>(rows), w.data(),
+                      static_cast<int64_t>(n));
+    for (size_t r = 0; r < rows && !which.empty(); ++r)
+      weight.ReadRows(which[first + r], 1, w.data() + r * n, static_cast<int64_t>(n));
     const T* wide;
     std::vector<T> converted;
     if constexpr (std::is_same_v<T, float>) {
@@ -182,8 +187,9 @@ void Linear(ThreadPool& pool, const WeightView& weight, const WeightView* bias,
 }
 
 template void Linear<float>(ThreadPool&, const WeightView&, const WeightView*,
-                            MatrixView<const float>, MatrixView<float>);
+                            MatrixView<const float>, MatrixView<float>, std::span<const int32_t>);
 template void Linear<double>(ThreadPool&, const WeightView&, const WeightView*,
-                             MatrixView<const double>, MatrixView<double>);
+                             MatrixView<const double>, MatrixView<double>,
+                             std::span<const int32_t>);
 
 }  // namespace lockstep

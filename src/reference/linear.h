@@ -4,16 +4,20 @@
 // in linear.cc).
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "base/matrix_view.h"
 #include "base/thread_pool.h"
 #include "model/weight_view.h"
 
 namespace lockstep {
 
-// x [num_tokens, inputs], y [num_tokens, outputs]; bias may be nullptr. y must not overlap x.
+// x [num_tokens, inputs], y [num_tokens, outputs]; bias may be nullptr. y must not overlap x. With
+// `rows`, only those rows of the weight are multiplied: y [num_tokens, rows.size()].
 template <typename T>
 void Linear(ThreadPool& pool, const WeightView& weight, const WeightView* bias,
-            MatrixView<const T> x, MatrixView<T> y);
+            MatrixView<const T> x, MatrixView<T> y, std::span<const int32_t> rows = {});
 
 // scores[i] = query . keys[i], i < n; keys are rows of `stride` elements, of which `dim` count.
 void Scores(const float* query, const float* keys, size_t stride, size_t n, size_t dim,
