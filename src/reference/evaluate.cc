@@ -74,10 +74,11 @@ std::optional<int> FirstDifferentLayer(const ModelSpec& a, const ModelSpec& b,
 template <typename T>
 Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
                                 const EvaluatedSequence& sequence,
-                                std::span<const int32_t> vocabulary, int first,
+                                std::span<const int32_t> vocabulary, const RunSpec& run, int first,
                                 const Stream* stream, Stream* keep) {
-  Interpreter<T> interpreter(spec, weights, pool);
-  if (DependsOnCallLength(spec)) return Stepped(interpreter, sequence, vocabulary);
+  Interpreter<T> interpreter(spec, weights, pool, run);
+  if (DependsOnCallLength(spec) || run.DependsOnCalls())
+    return Stepped(interpreter, sequence, vocabulary);
   std::vector<T> x;
   if (first < 0 || stream == nullptr || stream->before.empty()) {
     LS_TRY(x, interpreter.Embed(sequence.ids));
@@ -106,11 +107,11 @@ Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, T
 
 template Result<std::vector<float>> Evaluate<float>(const ModelSpec&, const Weights&, ThreadPool&,
                                                     const EvaluatedSequence&,
-                                                    std::span<const int32_t>, int, const Stream*,
-                                                    Stream*);
+                                                    std::span<const int32_t>, const RunSpec&, int,
+                                                    const Stream*, Stream*);
 template Result<std::vector<double>> Evaluate<double>(const ModelSpec&, const Weights&, ThreadPool&,
                                                       const EvaluatedSequence&,
-                                                      std::span<const int32_t>, int, const Stream*,
-                                                      Stream*);
+                                                      std::span<const int32_t>, const RunSpec&, int,
+                                                      const Stream*, Stream*);
 
 }  // namespace lockstep

@@ -2,12 +2,13 @@
 // first layer on that differs. A diagnosis asks for hundreds: it keeps the residual stream of one
 // model (Stream) and begins every edited one where the edit begins.
 //
-// All tokens of a sequence go through the model at once, which changes no number (interpreter.h)
-// but with dynamic RoPE and longrope: there, and for whoever asks, the prompt and then one token at
-// a time (Calls::kStepped).
+// All tokens of a sequence go through the model at once, which changes no number (interpreter.h),
+// except with dynamic RoPE and longrope, and where a run's mask or cache is wrong: there it is the
+// prompt and then one token at a time, as a runtime with a cache is called.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "model/weights.h"
 #include "spec/model_spec.h"
+#include "spec/run_spec.h"
 
 namespace lockstep {
 
@@ -39,12 +41,13 @@ std::optional<int> FirstDifferentLayer(const ModelSpec& a, const ModelSpec& b,
 
 // Logits [positions, vocabulary] (all ids when none are given). `first` and `stream` say where to
 // begin: in front of layer `first`, with the stream of a model that is the same up to there; -1:
-// from the tokens on, and then `keep` receives the stream. The order of calls is that of
-// NeedsSteps: whoever depends on it is stepped, and keeps nothing.
+// from the tokens on, and then `keep` receives the stream. What depends on calls neither keeps a
+// stream nor begins at one.
 template <typename T>
 Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
                                 const EvaluatedSequence& sequence,
-                                std::span<const int32_t> vocabulary, int first = -1,
-                                const Stream* stream = nullptr, Stream* keep = nullptr);
+                                std::span<const int32_t> vocabulary, const RunSpec& run = {},
+                                int first = -1, const Stream* stream = nullptr,
+                                Stream* keep = nullptr);
 
 }  // namespace lockstep

@@ -50,11 +50,11 @@ TEST(Evaluate, FromAnyLayerOnGivesTheBitsOfOneAppend) {
     const std::vector<float> expected = ByAppend(spec, owned->weights, pool, sequence);
     Stream stream;
     const auto whole =
-        Evaluate<float>(spec, owned->weights, pool, sequence, {}, -1, nullptr, &stream);
+        Evaluate<float>(spec, owned->weights, pool, sequence, {}, {}, -1, nullptr, &stream);
     ASSERT_TRUE(whole) << whole.error().message;
     EXPECT_EQ(*whole, expected) << "seed " << seed;
     for (int first = 0; first <= static_cast<int>(spec.layers.size()); ++first, ++compared)
-      EXPECT_EQ(*Evaluate<float>(spec, owned->weights, pool, sequence, {}, first, &stream),
+      EXPECT_EQ(*Evaluate<float>(spec, owned->weights, pool, sequence, {}, {}, first, &stream),
                 expected)
           << "seed " << seed << ", layer " << first;
   }

@@ -626,10 +626,10 @@ Result<std::vector<T>> Interpreter<T>::RunBatch(std::span<const int32_t> ids,
 
 template <typename T>
 Result<std::vector<T>> Interpreter<T>::Embed(std::span<const int32_t> ids) {
-  LS_RETURN_IF_ERROR(CheckCall(spec_, 0, ids));
+  LS_RETURN_IF_ERROR(CheckCall(spec_, run_, 0, ids));
   Sequence<T> none;
   const auto length = static_cast<int64_t>(ids.size());
-  Pass<T> pass(spec_, weights_, pool_, none, 0, ids.size(), length, nullptr, nullptr);
+  Pass<T> pass(spec_, weights_, pool_, run_, none, 0, 0, ids.size(), length, nullptr, nullptr);
   return std::move(pass.Embed(ids).data);
 }
 
@@ -639,7 +639,8 @@ void Interpreter<T>::RunLayers(int first, MatrixView<T> x, TapSink<T>* taps) {
   const auto length = static_cast<int64_t>(x.rows);
   for (size_t begin = 0; begin < x.rows; begin += kChunk) {
     const size_t count = std::min(kChunk, x.rows - begin);
-    Pass<T> pass(spec_, weights_, pool_, sequence, sequence.length, count, length, taps, nullptr);
+    Pass<T> pass(spec_, weights_, pool_, run_, sequence, 0, sequence.length, count, length, taps,
+                 nullptr);
     Matrix<T> rows(count, x.cols);
     for (size_t t = 0; t < count; ++t)
       std::ranges::copy(x.row(begin + t), rows.view().row(t).begin());
@@ -656,7 +657,7 @@ std::vector<T> Interpreter<T>::Head(MatrixView<const T> x, std::span<const int32
   const size_t cols =
       vocabulary.empty() ? static_cast<size_t>(spec_.embedding.vocab_size) : vocabulary.size();
   Sequence<T> none;
-  Pass<T> pass(spec_, weights_, pool_, none, 0, x.rows, 0, nullptr, nullptr);
+  Pass<T> pass(spec_, weights_, pool_, run_, none, 0, 0, x.rows, 0, nullptr, nullptr);
   Matrix<T> rows(x.rows, x.cols), logits(x.rows, cols);
   for (size_t t = 0; t < x.rows; ++t) std::ranges::copy(x.row(t), rows.view().row(t).begin());
   pass.Head(rows, logits, vocabulary);
