@@ -60,7 +60,7 @@ int Main(int argc, char** argv) {
       "Example: lockstep run smollm2.gguf -p \"Why is the sky blue?\"");
   Action action;
   for (const auto add : {AddInspectVerb, AddRunVerb, AddChatVerb, AddTokenizeVerb, AddTraceVerb,
-                         AddVerifyVerb, AddBenchVerb, AddPerplexityVerb})
+                         AddVerifyVerb, AddDiagnoseVerb, AddBenchVerb, AddPerplexityVerb})
     add(app, action);
   try {
     app.parse(argc, argv);

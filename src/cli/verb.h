@@ -15,6 +15,7 @@ void AddChatVerb(CLI::App& app, Action& action);
 void AddTokenizeVerb(CLI::App& app, Action& action);
 void AddTraceVerb(CLI::App& app, Action& action);
 void AddVerifyVerb(CLI::App& app, Action& action);
+void AddDiagnoseVerb(CLI::App& app, Action& action);
 void AddBenchVerb(CLI::App& app, Action& action);
 void AddPerplexityVerb(CLI::App& app, Action& action);
 

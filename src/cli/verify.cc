@@ -108,6 +108,8 @@ std::string Text(const Verification& v, bool verbose) {
   }
   for (const std::string& note : v.notes) out += fmt::format("note: {}\n", note);
   out += fmt::format("\n{}: {}\n", VerdictName(v.verdict), v.sentence);
+  if (v.verdict == Verdict::kDiffers)
+    out += "why: `lockstep diagnose`, with the same two, names the cause\n";
   return out;
 }
 

@@ -4,13 +4,14 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <tuple>
 
 #include "verify/bisect.h"
+#include "verify/catalogue_edits.h"
 #include "verify/compare.h"
 #include "verify/edited_reference.h"
 #include "verify/evidence.h"
-#include "verify/known_faults.h"
 #include "verify/systematic_edits.h"
 
 namespace lockstep {
@@ -109,11 +110,22 @@ class Search {
     return distance;
   }
 
+  // Of those that edit the model alike the first is kept, but every known fault has its name.
   void CollectHypotheses() {
-    hypotheses_ = options_.audit;
-    for (Hypothesis& known : KnownFaults(model_.spec)) hypotheses_.push_back(std::move(known));
-    if (options_.systematic)
-      for (Hypothesis& edit : SystematicEdits(model_.spec)) hypotheses_.push_back(std::move(edit));
+    std::set<std::string> seen;
+    const auto add = [&](std::vector<Hypothesis> more, bool all) {
+      for (Hypothesis& hypothesis : more) {
+        const auto spec = EditedSpec(model_.spec, hypothesis.edit);
+        if (!spec) continue;
+        Edit rest = hypothesis.edit;
+        rest.spec.clear();
+        const bool is_new = seen.insert(ToJson(*spec).dump() + ToString(rest)).second;
+        if (is_new || all) hypotheses_.push_back(std::move(hypothesis));
+      }
+    };
+    add(options_.audit, true);
+    add(CatalogueEdits(model_.spec), true);
+    if (options_.systematic) add(SystematicEdits(model_.spec), false);
   }
 
   std::vector<size_t> Of(Origin origin) const {

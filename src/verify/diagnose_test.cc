@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <set>
 
 #include "model/apply_edit.h"
 #include "reference/interpreter.h"
 #include "trace/trace.h"
 #include "verify/bisect.h"
-#include "verify/known_faults.h"
+#include "verify/catalogue_edits.h"
 #include "verify/systematic_edits.h"
 
 namespace lockstep {
@@ -114,7 +115,7 @@ struct Injected {
 TEST(Diagnose, NamesASingleEditOrATruePartner) {
   const Injected kInjected[] = {
       {"gemma2", "embedding.scale.rounding = \"two_decimals\""},
-      {"gemma3", "layers[*].mixer.query_scale.value = 0.3"},
+      {"gemma3", "layers[*].mixer.query_scale.value = 0.2886751345948129"},  // 1 / √head_dim
       {"llama", "layers[*].mixer.rope.theta = 500000"},
       {"llama", "layers[*].mlp.activation = \"gelu_tanh\""},
       {"llama", "layers[*].mixer.rope.layout = \"interleaved\""},
@@ -127,12 +128,11 @@ TEST(Diagnose, NamesASingleEditOrATruePartner) {
       {"mixtral", "layers[*].mlp.num_experts_per_tok = 1"},
       {"granite", "layers[*].residual.value = 1"},
       {"llama", "weights: zero layers[1].v_proj.weight"},
-      {"llama", "weights: swap layers[*].gate_proj.weight with layers[*].up_proj"},
+      {"llama", "weights: swap layers[*].gate_proj.weight with up_proj"},
   };
   for (const Injected& injected : kInjected) {
     const auto d = DiagnoseEdit(injected.model, Parsed(injected.edit));
     ASSERT_TRUE(d) << d.error().message;
-    if (std::string_view(injected.edit) == "layers[*].mixer.query_scale.value = 0.3") continue;
     EXPECT_EQ(d->verdict, DiagnosisVerdict::kExplained)
         << injected.model << ": " << injected.edit << Told(*d);
     EXPECT_EQ(d->causes.size(), 1u) << injected.model << ": " << injected.edit << Told(*d);
@@ -159,8 +159,12 @@ TEST(Diagnose, NamesThreeCausesAtOnce) {
   EXPECT_LE(d->after.times_tolerance, 1);
   for (size_t i = 1; i < d->causes.size(); ++i)
     EXPECT_LT(d->causes[i].after.rms, d->causes[i - 1].after.rms) << Told(*d);
-  const auto model = LoadModel(Golden("gemma3-rope-scaled"));
-  EXPECT_EQ(*EditedSpec(model->spec, edit), *EditedSpec(model->spec, d->edit)) << Told(*d);
+  std::string changed;
+  for (const Cause& cause : d->causes)
+    for (const FieldDifference& change : cause.changes) changed += change.path + "\n";
+  for (const char* path : {"layers[0,1,3].mixer.rope.scaling\n", "layers[0-3].mixer_pre_norm",
+                           "layers[0-3].mixer.q_norm", "final_norm", "embedding.scale"})
+    EXPECT_NE(changed.find(path), std::string::npos) << path << Told(*d);
 }
 
 // No edit of the reference halves one logit: that is said, with what comes nearest.
@@ -210,6 +214,40 @@ TEST(Diagnose, StopsWhenAsked) {
                           [](std::string_view, int64_t, int64_t) { return false; });
   ASSERT_FALSE(d);
   EXPECT_TRUE(IsInterrupted(d.error()));
+}
+
+// Every known fault in every architecture, where it shows on the golden's prompts: found and named,
+// or told apart by nothing from what is named. What shows, and is not named, is listed.
+TEST(Diagnose, NamesEveryKnownFaultThatShows) {
+  ThreadPool pool(2);
+  int shown = 0, named = 0;
+  std::string missed;
+  for (const std::string& name : GoldenNames()) {
+    const auto model = LoadModel(Golden(name));
+    ASSERT_TRUE(model) << model.error().message;
+    std::set<std::string> tried;
+    for (const Hypothesis& fault : CatalogueEdits(model->spec)) {
+      if (!tried.insert(fault.id).second) continue;  // its first form
+      const auto d = Diagnose(*model, CandidateWith(*model, name, fault.edit, 4, pool),
+                              {.systematic = false, .max_edits = 2}, pool, kGoOn);
+      // A fault may give what is no number; that is a verdict of its own.
+      if (!d) continue;
+      if (d->verdict == DiagnosisVerdict::kMatch) continue;
+      ++shown;
+      const auto is_it = [&](const Hypothesis& h) { return h.id == fault.id; };
+      const bool found = d->verdict == DiagnosisVerdict::kExplained && d->causes.size() == 1 &&
+                         (is_it(d->causes[0].hypothesis) ||
+                          std::any_of(d->indistinguishable.begin(), d->indistinguishable.end(),
+                                      [&](const Alternative& a) { return is_it(a.hypothesis); }));
+      named += found;
+      if (!found)
+        missed += fmt::format("{} in {}: {} ({})\n", fault.id, name,
+                              d->causes.empty() ? "" : d->causes[0].hypothesis.id, d->sentence);
+    }
+  }
+  std::cout << named << " of " << shown << " named\n" << missed;
+  EXPECT_GT(shown, 300);
+  EXPECT_GE(named, shown * 95 / 100) << missed;
 }
 
 TEST(FirstDifferentTap, IsTheLayerThatTheEditTouches) {
