@@ -1,0 +1,541 @@
+// Every weight of the reference against the tensor that the graph has in its place.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "audit/findings.h"
+#include "audit/walk.h"
+#include "base/dtype.h"
+#include "base/quoted.h"
+
+namespace lockstep {
+namespace {
+
+// Differences of fp32 arithmetic in what an exporter folds (w + 1, a factor).
+constexpr double kFolded = 3e-7;
+constexpr double kSameCodes = 0.9;  // correlation from which codes stand for these numbers
+
+// A weight by rows, from wherever it is.
+struct Rows {
+  int64_t rows = 0, cols = 0;
+  std::function<void(int64_t row, float* out)> read;
+
+  std::vector<float> Row(int64_t row) const {
+    std::vector<float> out(static_cast<size_t>(cols));
+    read(row, out.data());
+    return out;
+  }
+};
+
+Rows OfReference(const WeightView& view, double offset) {
+  return {view.rows, view.cols, [&view, offset](int64_t row, float* out) {
+            view.ReadRows(row, 1, out, view.cols);
+            if (offset != 0)
+              for (int64_t c = 0; c < view.cols; ++c) out[c] += static_cast<float>(offset);
+          }};
+}
+
+Rows OfVector(const Graph& graph, const ConstantView& vector) {
+  return {1, vector.elements(), [&graph, vector](int64_t, float* out) {
+            std::ranges::copy(graph.Read(vector), out);
+          }};
+}
+
+Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix) {
+  return {matrix.rows, matrix.cols,
+          [&graph, matrix](int64_t row, float* out) { matrix.ReadRow(graph, row, out); }};
+}
+
+struct Sums {
+  double n = 0, a = 0, b = 0, ab = 0, aa = 0, bb = 0, max_abs = 0, largest = 0, largest_b = 0;
+  bool bf16 = true, fp16 = true;
+
+  void Add(std::span<const float> ref, std::span<const float> got) {
+    for (size_t i = 0; i < ref.size(); ++i) {
+      const double x = ref[i], y = got[i];
+      n += 1;
+      a += x;
+      b += y;
+      ab += x * y;
+      aa += x * x;
+      bb += y * y;
+      max_abs = std::max(max_abs, std::abs(x - y));
+      if (!(std::abs(x - y) >= 0)) max_abs = INFINITY;
+      largest = std::max(largest, std::abs(x));
+      largest_b = std::max(largest_b, std::abs(y));
+      bf16 = bf16 && ToFloat(ToBFloat16(ref[i])) == got[i];
+      fp16 = fp16 && ToFloat(ToFloat16(ref[i])) == got[i];
+    }
+  }
+  double variance_a() const { return aa - a * a / n; }
+  double variance_b() const { return bb - b * b / n; }
+  double correlation() const {
+    const double v = variance_a() * variance_b();
+    return v > 0 ? (ab - a * b / n) / std::sqrt(v) : 0;
+  }
+};
+
+Sums SumsOf(const Rows& ref, const Rows& got) {
+  Sums sums;
+  for (int64_t r = 0; r < ref.rows; ++r) sums.Add(ref.Row(r), got.Row(r));
+  return sums;
+}
+
+// A few rows agree closely enough that the whole may.
+bool SampleAgrees(const Rows& ref, const Rows& got, double correlation) {
+  if (ref.rows != got.rows || ref.cols != got.cols) return false;
+  Sums sums;
+  for (const int64_t r : {int64_t{0}, ref.rows / 2, ref.rows - 1}) sums.Add(ref.Row(r), got.Row(r));
+  if (sums.largest == 0) return false;
+  return correlation < 1 ? sums.correlation() > correlation
+                         : sums.max_abs <= kFolded * std::max(1.0, sums.largest);
+}
+
+class Comparer {
+ public:
+  Comparer(const Model& reference, const Graph& graph, AuditReport& report, Collector& out)
+      : reference_(reference), graph_(graph), report_(report), out_(out) {}
+
+  void Run() {
+    Search();
+    std::vector<std::string> lost;
+    for (const WeightSlot& slot : RequiredWeights(reference_.spec)) {
+      const WeightResult result = One(slot);
+      if (result.state == WeightState::kNotFound) lost.push_back(ToString(slot.id));
+      Tell(slot, result);
+      report_.weights.emplace(slot.id, result);
+    }
+    if (!lost.empty())
+      report_.notes.push_back(
+          fmt::format("where the graph keeps {} could not be told", QuotedList(lost, 6)));
+    Extra();
+  }
+
+ private:
+  const FoundDecoder& found() const { return report_.decoder; }
+
+  double OffsetOf(const WeightId& id) const {
+    if (id.part == Part::kBias) return 0;
+    const NormSpec* norm = NormOf(id);
+    return norm != nullptr ? norm->weight_offset : 0;
+  }
+
+  const NormSpec* NormOf(const WeightId& id) const {
+    if (id.role == Role::kFinalNorm) return &reference_.spec.final_norm;
+    if (id.layer < 0) return nullptr;
+    const LayerSpec& layer = reference_.spec.layers[static_cast<size_t>(id.layer)];
+    const auto of = [](const std::optional<NormSpec>& norm) { return norm ? &*norm : nullptr; };
+    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+    switch (id.role) {
+      case Role::kMixerPreNorm:
+        return of(layer.mixer_pre_norm);
+      case Role::kMixerPostNorm:
+        return of(layer.mixer_post_norm);
+      case Role::kMlpPreNorm:
+        return of(layer.mlp_pre_norm);
+      case Role::kMlpPostNorm:
+        return of(layer.mlp_post_norm);
+      case Role::kQNorm:
+        return attention != nullptr ? of(attention->q_norm) : nullptr;
+      case Role::kKNorm:
+        return attention != nullptr ? of(attention->k_norm) : nullptr;
+      default:
+        return nullptr;
+    }
+  }
+
+  static std::string NormPath(Role role) {
+    switch (role) {
+      case Role::kFinalNorm:
+        return "final_norm";
+      case Role::kMixerPreNorm:
+        return "mixer_pre_norm";
+      case Role::kMixerPostNorm:
+        return "mixer_post_norm";
+      case Role::kMlpPreNorm:
+        return "mlp_pre_norm";
+      case Role::kMlpPostNorm:
+        return "mlp_post_norm";
+      case Role::kQNorm:
+        return "mixer.q_norm";
+      default:
+        return "mixer.k_norm";
+    }
+  }
+
+  // Weights whose place the data flow did not give: any matrix of the same shape that holds the same
+  // numbers and that nothing else is.
+  void Search() {
+    std::vector<FoundMatrix> free;
+    bool listed = false;
+    for (const WeightSlot& slot : RequiredWeights(reference_.spec)) {
+      if (slot.id.part != Part::kWeight || slot.rows < 2) continue;
+      if (found().matrices.contains(slot.id)) continue;
+      if (!listed) {
+        for (int n = 0; n < static_cast<int>(graph_.nodes().size()); ++n)
+          if (auto matrix = MatrixOf(graph_, n)) free.push_back(*matrix);
+        listed = true;
+      }
+      const Rows ref = OfReference(*reference_.weights.Find(slot.id), 0);
+      for (FoundMatrix& matrix : free) {
+        const Rows got = OfMatrix(graph_, matrix.matrix);
+        if (!SampleAgrees(ref, got, matrix.matrix.codes ? kSameCodes : 1)) continue;
+        Walk(graph_).AddBias(matrix);
+        report_.decoder.matrices.emplace(slot.id, matrix);
+        break;
+      }
+    }
+  }
+
+  std::optional<Rows> Found(const WeightId& id, bool& place_known) const {
+    WeightId weight = id;
+    weight.part = Part::kWeight;
+    if (const auto norm = found().norms.find(weight); norm != found().norms.end()) {
+      place_known = true;
+      const auto& vector = id.part == Part::kBias ? norm->second.bias : norm->second.weight;
+      if (!vector) return std::nullopt;
+      return OfVector(graph_, *vector);
+    }
+    if (const auto vector = found().vectors.find(id); vector != found().vectors.end()) {
+      place_known = true;
+      return OfVector(graph_, vector->second);
+    }
+    const auto matrix = found().matrices.find(weight);
+    if (matrix == found().matrices.end()) return std::nullopt;
+    place_known = true;
+    if (id.part == Part::kBias)
+      return matrix->second.bias ? std::optional(OfVector(graph_, *matrix->second.bias))
+                                 : std::nullopt;
+    return OfMatrix(graph_, matrix->second.matrix);
+  }
+
+  const BlockCodes* CodesOf(const WeightId& id) const {
+    const auto matrix = found().matrices.find(id);
+    if (matrix == found().matrices.end() || !matrix->second.matrix.codes) return nullptr;
+    return &*matrix->second.matrix.codes;
+  }
+
+  WeightResult One(const WeightSlot& slot) const {
+    WeightResult result;
+    bool place_known = false;
+    const auto got = Found(slot.id, place_known);
+    if (!got) {
+      result.state = place_known ? WeightState::kMissing : WeightState::kNotFound;
+      return result;
+    }
+    const Rows ref = OfReference(*reference_.weights.Find(slot.id), OffsetOf(slot.id));
+    if (got->rows != ref.rows || got->cols != ref.cols) {
+      result.state = WeightState::kDiffers;
+      result.correlation = 0;
+      return result;
+    }
+    const Sums sums = SumsOf(ref, *got);
+    result.max_abs = sums.max_abs;
+    result.correlation = sums.correlation();
+    const double size = std::max(sums.largest, OffsetOf(slot.id));
+    if (sums.max_abs <= kFolded * size) {
+      result.state = WeightState::kEqual;
+      result.correlation = 1;
+    } else if (sums.bf16 || sums.fp16) {
+      result.state = WeightState::kRounded;
+      result.rounding = sums.bf16 ? Rounding::kBF16 : Rounding::kFP16;
+    } else if (sums.largest_b == 0) {
+      result.state = WeightState::kZeroed;
+    } else if (const BlockCodes* codes = CodesOf(slot.id);
+               codes != nullptr && result.correlation > kSameCodes) {
+      result.state = WeightState::kQuantized;
+      result.bits = codes->bits;
+      result.block = codes->block;
+    } else {
+      Differs(slot, ref, *got, sums, result);
+    }
+    return result;
+  }
+
+  void Differs(const WeightSlot& slot, const Rows& ref, const Rows& got, const Sums& sums,
+               WeightResult& result) const {
+    result.state = WeightState::kDiffers;
+    // got = slope * ref + shift?
+    const double slope =
+        sums.variance_a() > 0 ? (sums.ab - sums.a * sums.b / sums.n) / sums.variance_a() : 0;
+    const double shift = (sums.b - slope * sums.a) / sums.n;
+    double worst = 0;
+    for (int64_t r = 0; r < ref.rows; ++r) {
+      const auto x = ref.Row(r), y = got.Row(r);
+      for (size_t i = 0; i < x.size(); ++i)
+        worst = std::max(worst, std::abs(slope * double{x[i]} + shift - double{y[i]}));
+    }
+    if (slope != 0 && worst <= 1e-5 * sums.largest_b) {
+      const bool shifted = std::abs(shift) > 1e-5 * sums.largest_b;
+      if (!shifted || std::abs(slope - 1) < 1e-5) {
+        result.state = shifted ? WeightState::kOffset : WeightState::kScaled;
+        result.factor = shifted ? shift : slope;
+        return;
+      }
+    }
+    const double needed = CodesOf(slot.id) != nullptr ? kSameCodes : 1;
+    for (const auto& [id, view] : reference_.weights.all()) {
+      if (id == slot.id || view.rows != ref.rows || view.cols != ref.cols) continue;
+      if (!SampleAgrees(OfReference(view, OffsetOf(id)), got, needed)) continue;
+      result.state = WeightState::kOther;
+      result.other = id;
+      return;
+    }
+    if (ref.rows == ref.cols && ref.rows > 1 && ref.rows <= 8192) {
+      const auto row = got.Row(0);
+      double worst_column = 0;
+      for (int64_t r = 0; r < ref.rows; ++r)
+        worst_column = std::max(worst_column, std::abs(double{ref.Row(r)[0]} -
+                                                       double{row[static_cast<size_t>(r)]}));
+      if (worst_column <= kFolded * sums.largest) result.state = WeightState::kTransposed;
+    }
+    if (result.state == WeightState::kDiffers) Permuted(slot, ref, got, sums, result);
+  }
+
+  void Permuted(const WeightSlot& slot, const Rows& ref, const Rows& got, const Sums& sums,
+                WeightResult& result) const {
+    if (slot.id.role != Role::kQProj && slot.id.role != Role::kKProj) return;
+    const auto* attention = std::get_if<AttentionSpec>(
+        &reference_.spec.layers[static_cast<size_t>(slot.id.layer)].mixer);
+    if (attention == nullptr || slot.id.part != Part::kWeight) return;
+    const int64_t dim = attention->head_dim, half = dim / 2;
+    for (const bool pairs : {true, false}) {
+      double worst = 0;
+      for (int64_t r = 0; r < std::min(ref.rows, dim); ++r) {
+        const int64_t to = pairs ? 2 * (r % half) + r / half : r % 2 * half + r / 2;
+        const auto x = ref.Row(r), y = got.Row(to);
+        for (size_t i = 0; i < x.size(); ++i)
+          worst = std::max(worst, std::abs(double{x[i]} - double{y[i]}));
+      }
+      if (worst > kFolded * sums.largest) continue;
+      result.state = pairs ? WeightState::kPairs : WeightState::kHalves;
+      return;
+    }
+  }
+
+  // The reference's numbers in the place of the candidate's.
+  bool Repair(const WeightSlot& slot, RawFinding& raw) const {
+    const Rows ref = OfReference(*reference_.weights.Find(slot.id), OffsetOf(slot.id));
+    std::optional<ConstantView> view;
+    WeightId weight = slot.id;
+    weight.part = Part::kWeight;
+    if (const auto norm = found().norms.find(weight); norm != found().norms.end())
+      view = slot.id.part == Part::kBias ? norm->second.bias : norm->second.weight;
+    else if (const auto vector = found().vectors.find(slot.id); vector != found().vectors.end())
+      view = vector->second;
+    else if (const auto matrix = found().matrices.find(weight); matrix != found().matrices.end()) {
+      if (slot.id.part == Part::kBias)
+        view = matrix->second.bias;
+      else if (!matrix->second.matrix.codes)
+        view = matrix->second.matrix.values;
+    }
+    if (!view || view->elements() != ref.rows * ref.cols) return false;
+    std::vector<float> values(static_cast<size_t>(ref.rows * ref.cols));
+    for (int64_t r = 0; r < ref.rows; ++r) ref.read(r, values.data() + r * ref.cols);
+    auto patch = PatchOf(graph_, *view, values);
+    if (!patch) return false;
+    raw.patch.tensors.push_back(*std::move(patch));
+    return true;
+  }
+
+  // Adds the bias behind its matrix: Constant and Add, between the matrix and who reads it.
+  bool InsertBias(const WeightSlot& slot, RawFinding& raw) const {
+    WeightId weight = slot.id;
+    weight.part = Part::kWeight;
+    const auto matrix = found().matrices.find(weight);
+    if (matrix == found().matrices.end()) return false;
+    const int n = matrix->second.node;
+    const std::string_view op = graph_.node(n).op;
+    if (op != "MatMul" && op != "MatMulNBits" && op != "Gemm" && op != "FusedMatMul") return false;
+    const auto whole = MatrixOf(graph_, n);
+    const int out = graph_.node(n).Out(0);
+    if (!whole || whole->matrix.rows != slot.cols || out == kNoValue) return false;
+    const WeightView& bias = *reference_.weights.Find(slot.id);
+    std::vector<float> values(static_cast<size_t>(bias.cols));
+    bias.ReadRows(0, 1, values.data(), bias.cols);
+    const OnnxType type = TypeOfSums(*whole);
+    const std::vector<double> numbers(values.begin(), values.end());
+    auto bytes = EncodeNumbers(numbers, type);
+    if (!bytes) return false;
+    const auto source = static_cast<size_t>(graph_.node(n).source);
+    const std::string& name = graph_.Name(out);
+    raw.patch.results.push_back({.node = source, .slot = 0, .value = name + "_without_bias"});
+    raw.patch.nodes.push_back({.after = source,
+                               .op_type = "Constant",
+                               .outputs = {name + "_bias"},
+                               .value = OnnxPatch::Node::Value{type, {bias.cols}, *bytes}});
+    raw.patch.nodes.push_back({.after = source,
+                               .op_type = "Add",
+                               .inputs = {name + "_without_bias", name + "_bias"},
+                               .outputs = {name}});
+    return true;
+  }
+
+  OnnxType TypeOfSums(const FoundMatrix& matrix) const {
+    const int tensor =
+        matrix.matrix.codes ? matrix.matrix.codes->scales : matrix.matrix.values.tensor;
+    return graph_.model().tensors()[static_cast<size_t>(tensor)].type;
+  }
+
+  void Tell(const WeightSlot& slot, const WeightResult& result) {
+    const WeightId& id = slot.id;
+    RawFinding raw{.layer = id.layer, .path = PathIn(id)};
+    WeightEdit edit{.role = id.role, .part = id.part, .expert = id.expert};
+    bool has_edit = true;
+    switch (result.state) {
+      case WeightState::kEqual:
+      case WeightState::kNotFound:
+        return;
+      case WeightState::kQuantized:
+        raw.kind = FindingKind::kQuantized;
+        raw.what = "quantized weights";
+        raw.expected = "the checkpoint's numbers";
+        raw.found = fmt::format("{}-bit codes in blocks of {} that follow them", result.bits,
+                                result.block);
+        raw.how_to = "nothing: fewer bits are a choice, not a fault";
+        out_.Add(std::move(raw));
+        return;
+      case WeightState::kRounded: {
+        const std::string_view to = result.rounding == Rounding::kBF16 ? "bf16" : "fp16";
+        const NormSpec* norm = id.part == Part::kWeight ? NormOf(id) : nullptr;
+        if (norm != nullptr && norm->weight_offset != 0) {
+          raw.path = NormPath(id.role);
+          raw.what = fmt::format("{:g} + weight of the norm was computed in {}",
+                                 norm->weight_offset, to);
+          raw.edit_path = raw.path + ".weight_rounding";
+          raw.edit_json = fmt::format("\"{}\"", to);
+          raw.expected = "fp32";
+          raw.found = to;
+        } else {
+          raw.what = fmt::format("rounded to {}", to);
+          raw.expected = reference_.weights.Find(id)->type->name;
+          raw.found = to;
+          edit.change = WeightChange::kRound;
+          edit.rounding = result.rounding;
+          raw.kind = InSixteenBits(id) ? FindingKind::kQuantized : FindingKind::kWeight;
+        }
+        break;
+      }
+      case WeightState::kScaled:
+        raw.what = fmt::format("{} by {:.6g}", "scaled", result.factor);
+        edit.change = WeightChange::kScale;
+        edit.value = result.factor;
+        break;
+      case WeightState::kOffset:
+        raw.what = fmt::format("{:.6g} is added to every element", result.factor);
+        edit.change = WeightChange::kAdd;
+        edit.value = result.factor;
+        if (const NormSpec* norm = NormOf(id); norm != nullptr && id.part == Part::kWeight) {
+          raw.path = NormPath(id.role);
+          raw.edit_path = raw.path + ".weight_offset";
+          raw.edit_json = Json(norm->weight_offset + RoundedOffset(result.factor)).dump();
+        }
+        break;
+      case WeightState::kZeroed:
+        raw.what = "all zeros";
+        edit.change = WeightChange::kZero;
+        break;
+      case WeightState::kOther:
+        raw.what = fmt::format("holds {}", ToString(*result.other));
+        edit.change = WeightChange::kTake;
+        edit.other_role = result.other->role;
+        edit.other_layer = result.other->layer;
+        edit.other_expert = result.other->expert;
+        has_edit = result.other->part == id.part;
+        break;
+      case WeightState::kTransposed:
+        raw.what = "transposed";
+        edit.change = WeightChange::kTranspose;
+        break;
+      case WeightState::kPairs:
+        raw.what = "the rows of each head are in pairs, not in halves";
+        edit.change = WeightChange::kHalvesToPairs;
+        break;
+      case WeightState::kHalves:
+        raw.what = "the rows of each head are in halves, not in pairs";
+        edit.change = WeightChange::kPairsToHalves;
+        break;
+      case WeightState::kMissing:
+        raw.what = id.part == Part::kBias ? "the bias is dropped" : "the weight is not there";
+        edit.change = WeightChange::kZero;
+        has_edit = id.part == Part::kBias;
+        break;
+      case WeightState::kDiffers:
+        raw.what = "holds other numbers";
+        raw.expected = "the checkpoint's";
+        raw.found = fmt::format("correlation {:.3f}", result.correlation);
+        has_edit = false;
+        break;
+    }
+    if (has_edit && !raw.edit_json) raw.weight_edit = edit;
+    const bool repaired =
+        result.state == WeightState::kMissing ? InsertBias(slot, raw) : Repair(slot, raw);
+    if (!repaired)
+      raw.how_to = result.state == WeightState::kMissing
+                       ? "export again with an exporter that keeps it: the graph adds no such term"
+                       : "export again from the checkpoint: the graph keeps it in a form that "
+                         "cannot be written in place";
+    out_.Add(std::move(raw));
+  }
+
+  static double RoundedOffset(double x) {
+    return std::abs(x - std::round(x)) < 1e-4 ? std::round(x) : x;
+  }
+
+  // A graph that computes in 16 bits keeps its weights so: precision, not a fault.
+  bool InSixteenBits(const WeightId& id) const {
+    WeightId weight = id;
+    weight.part = Part::kWeight;
+    int tensor = -1;
+    if (const auto matrix = found().matrices.find(weight); matrix != found().matrices.end())
+      tensor = matrix->second.matrix.values.tensor;
+    if (const auto norm = found().norms.find(weight);
+        norm != found().norms.end() && norm->second.weight)
+      tensor = norm->second.weight->tensor;
+    if (tensor < 0) return false;
+    const OnnxType type = graph_.model().tensors()[static_cast<size_t>(tensor)].type;
+    return type == OnnxType::kFloat16 || type == OnnxType::kBFloat16;
+  }
+
+  static std::string PathIn(const WeightId& id) {
+    WeightId plain = id;
+    plain.layer = -1;
+    std::string text = ToString(plain);
+    return text;
+  }
+
+  // Biases that the reference does not have.
+  void Extra() {
+    for (const auto& [id, matrix] : found().matrices) {
+      WeightId bias = id;
+      bias.part = Part::kBias;
+      if (!matrix.bias || reference_.weights.Find(bias) != nullptr) continue;
+      const std::vector<float> values = graph_.Read(*matrix.bias);
+      if (std::all_of(values.begin(), values.end(), [](float x) { return x == 0; })) continue;
+      RawFinding raw{.layer = id.layer, .path = PathIn(bias)};
+      raw.what = "a bias that the checkpoint does not have";
+      const std::vector<float> zeros(values.size(), 0.0f);
+      if (auto patch = PatchOf(graph_, *matrix.bias, zeros))
+        raw.patch.tensors.push_back(*std::move(patch));
+      else
+        raw.how_to = "export again from the checkpoint";
+      out_.Add(std::move(raw));
+    }
+  }
+
+  const Model& reference_;
+  const Graph& graph_;
+  AuditReport& report_;
+  Collector& out_;
+};
+
+}  // namespace
+
+void CompareWeights(const Model& reference, const Graph& graph, AuditReport& report,
+                    Collector& out) {
+  Comparer(reference, graph, report, out).Run();
+}
+
+}  // namespace lockstep

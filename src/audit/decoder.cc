@@ -1,0 +1,379 @@
+#include "audit/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "audit/walk.h"
+
+namespace lockstep {
+namespace {
+
+class Finder {
+ public:
+  Finder(const Graph& graph, const ModelSpec& spec, std::vector<std::string>& notes)
+      : g_(graph), spec_(spec), notes_(notes), walk_(graph) {}
+
+  FoundDecoder Run() {
+    Embedding();
+    std::vector<int> mixers;
+    for (int n = 0; n < static_cast<int>(g_.nodes().size()); ++n)
+      if (IsAttention(g_, n) || IsShortConv(g_, n)) mixers.push_back(n);
+    if (mixers.size() != spec_.layers.size())
+      notes_.push_back(
+          fmt::format("the graph has {} attention or convolution operators, the checkpoint {} "
+                      "layers",
+                      mixers.size(), spec_.layers.size()));
+    for (size_t i = 0; i < mixers.size(); ++i) {
+      found_.layers.emplace_back();
+      if (i < spec_.layers.size()) Layer(static_cast<int32_t>(i), mixers[i]);
+    }
+    Head();
+    return std::move(found_);
+  }
+
+ private:
+  static WeightId Id(Role role, int32_t layer, int32_t expert = -1) {
+    return {role, Part::kWeight, layer, expert};
+  }
+  void Keep(Role role, int32_t layer, const FoundMatrix& matrix, int32_t expert = -1) {
+    found_.matrices.emplace(Id(role, layer, expert), matrix);
+  }
+  void KeepNorm(Role role, int32_t layer, const FoundNorm& norm) {
+    found_.norms.emplace(Id(role, layer), norm);
+  }
+
+  void Embedding() {
+    const auto from_ids = [&](int value) {
+      for (int hops = 0; hops < 8 && value != kNoValue; ++hops) {
+        if (g_.IsInput(value))
+          return walk_.IsTokenInput(value);
+        const int p = g_.Producer(value);
+        if (p < 0 || !walk_.IsShapeOnly(p)) return false;
+        value = g_.node(p).In(0);
+      }
+      return false;
+    };
+    int value = kNoValue;
+    for (int n = 0; n < static_cast<int>(g_.nodes().size()) && value == kNoValue; ++n) {
+      const auto& node = g_.node(n);
+      if (node.op != "Gather" && node.op != "GatherBlockQuantized") continue;
+      if (!from_ids(node.In(1))) continue;
+      auto matrix = MatrixOf(g_, n);
+      if (!matrix || matrix->matrix.rows < spec_.embedding.vocab_size / 2) continue;
+      found_.matrices.emplace(Id(Role::kEmbedTokens, -1), *matrix);
+      value = node.Out(0);
+    }
+    for (int hops = 0; hops < 6 && value != kNoValue; ++hops) {
+      int next = kNoValue;
+      for (const int c : g_.Consumers(value)) {
+        const auto& node = g_.node(c);
+        if (walk_.IsShapeOnly(c) && node.op != "Shape") next = node.Out(0);
+        if (node.op == "Mul" || node.op == "Div") {
+          const int other = node.In(0) == value ? node.In(1) : node.In(0);
+          if (const auto scale = g_.Scalar(other)) {
+            found_.embedding_scale = {.value = *scale, .constant = other,
+                                      .divides = node.op == "Div"};
+            next = node.Out(0);
+          }
+        }
+        if (node.op == "Add" || node.op.starts_with("Skip")) {
+          const int other = node.In(0) == value ? node.In(1) : node.In(0);
+          if (const int p = g_.Producer(other); p >= 0 && g_.node(p).op == "Gather") {
+            if (auto matrix = MatrixOf(g_, p)) Keep(Role::kEmbedPositions, -1, *matrix);
+            next = kNoValue;
+          }
+        }
+      }
+      value = next;
+    }
+  }
+
+  void Layer(int32_t layer, int mixer) {
+    const LayerSpec& spec = spec_.layers[static_cast<size_t>(layer)];
+    FoundLayer& found = found_.layers.back();
+    int normed = kNoValue;  // what the mixer's first matrix reads
+    int out = kNoValue;     // the mixer's last matrix' output
+    if (IsShortConv(g_, mixer)) {
+      found.conv = true;
+      Conv(layer, mixer, normed, out);
+    } else {
+      Attention(layer, mixer, found, normed, out);
+    }
+    int residual = walk_.SkipShape(normed);
+    if (const auto norm = walk_.NormMaking(residual)) {
+      if (spec.mixer_pre_norm) {
+        KeepNorm(Role::kMixerPreNorm, layer, *norm);
+        residual = norm->input;
+      }
+    }
+    const Join mixed = walk_.FollowToSum(out, residual);
+    found.mixer_joined = mixed.found;
+    found.mixer_residual = mixed.scale;
+    if (mixed.norm && spec.mixer_post_norm) KeepNorm(Role::kMixerPostNorm, layer, *mixed.norm);
+
+    int input = kNoValue, carried = kNoValue;
+    if (spec.wiring == Wiring::kParallel) {
+      input = normed;
+      carried = residual;
+      if (spec.mlp_pre_norm)
+        for (const int c : g_.Consumers(residual))
+          if (const auto norm = walk_.NormAt(c); norm && g_.node(c).Out(0) != normed) {
+            KeepNorm(Role::kMlpPreNorm, layer, *norm);
+            input = g_.node(c).Out(0);
+          }
+    } else if (mixed.found) {
+      carried = mixed.sum;
+      input = mixed.sum;
+      std::optional<FoundNorm> norm = mixed.skip_norm;
+      if (!norm)
+        for (const int c : g_.Consumers(mixed.sum))
+          if (auto at = walk_.NormAt(c)) norm = at;
+      if (norm && spec.mlp_pre_norm) {
+        KeepNorm(Role::kMlpPreNorm, layer, *norm);
+        input = g_.node(norm->node).Out(0);
+        if (carried == kNoValue) carried = norm->input;
+      }
+    }
+    if (input == kNoValue) return;
+    const int last = std::holds_alternative<MoeSpec>(spec.mlp)
+                         ? Moe(layer, std::get<MoeSpec>(spec.mlp), input, found)
+                         : Mlp(layer, input, found);
+    const Join joined = walk_.FollowToSum(last, carried);
+    found.mlp_joined = joined.found;
+    found.mlp_residual = joined.scale;
+    if (joined.norm && spec.mlp_post_norm) KeepNorm(Role::kMlpPostNorm, layer, *joined.norm);
+  }
+
+  void Conv(int32_t layer, int node, int& normed, int& out) {
+    if (auto weight = g_.Constant(g_.node(node).In(1)); weight && weight->shape.size() == 3) {
+      FoundMatrix conv{.node = node};
+      conv.matrix.rows = weight->shape[0];
+      conv.matrix.cols = weight->shape[2];
+      weight->shape = {weight->shape[0], weight->shape[2]};
+      weight->strides = {weight->strides[0], weight->strides[2]};
+      conv.matrix.values = *weight;
+      if (auto bias = g_.Constant(g_.node(node).In(2)); bias && bias->elements() == conv.matrix.rows)
+        conv.bias = bias;
+      Keep(Role::kConv, layer, conv);
+    }
+    if (const int p = walk_.LinearBehind(g_.node(node).In(0)); p >= 0) {
+      auto matrix = *MatrixOf(g_, p);
+      walk_.AddBias(matrix);
+      Keep(Role::kConvInProj, layer, matrix);
+      normed = g_.node(p).In(0);
+    }
+    if (const int p = walk_.LinearAhead(g_.node(node).Out(0)); p >= 0) {
+      auto matrix = *MatrixOf(g_, p);
+      out = walk_.AddBias(matrix);
+      Keep(Role::kConvOutProj, layer, matrix);
+    }
+  }
+
+  void Attention(int32_t layer, int node, FoundLayer& found, int& normed, int& out) {
+    FoundAttention attention = AttentionAt(g_, node);
+    const auto& n = g_.node(node);
+    const int64_t q_heads = attention.num_heads, kv_heads = attention.num_key_value_heads;
+    Trace traces[3];
+    for (size_t slot = 0; slot < 3; ++slot)
+      if (n.In(slot) != kNoValue) traces[slot] = walk_.Back(n.In(slot));
+    const bool packed = n.In(1) == kNoValue || n.In(2) == kNoValue;
+    if (packed && traces[0].linear && q_heads > 0) {
+      const FoundMatrix all = *traces[0].linear;
+      const int64_t dim = all.matrix.rows / (q_heads + 2 * kv_heads);
+      const int64_t sizes[] = {q_heads * dim, kv_heads * dim, kv_heads * dim};
+      int64_t first = 0;
+      for (size_t i = 0; i < 3; ++i) {
+        traces[i].linear = SliceRows(all, first, sizes[i]);
+        traces[i].input = traces[0].input;
+        first += sizes[i];
+      }
+    }
+    constexpr Role kRoles[] = {Role::kQProj, Role::kKProj, Role::kVProj};
+    for (size_t i = 0; i < 3; ++i)
+      if (traces[i].linear) Keep(kRoles[i], layer, *traces[i].linear);
+    if (traces[0].norm) KeepNorm(Role::kQNorm, layer, *traces[0].norm);
+    if (traces[1].norm) KeepNorm(Role::kKNorm, layer, *traces[1].norm);
+    normed = traces[0].input != kNoValue ? traces[0].input : traces[2].input;
+    if (traces[0].linear && q_heads > 0 && attention.scale == 0)
+      attention.scale =
+          1 / std::sqrt(static_cast<double>(traces[0].linear->matrix.rows / q_heads));
+    attention.scale *= traces[0].scale * traces[1].scale;
+    attention.clip = traces[0].clip;
+    if (!attention.rope && traces[0].linear) {
+      attention.rope = traces[0].rope;
+      attention.rope_read = true;
+    }
+    if (const auto sinks = attention.gqa ? g_.Constant(n.In(11)) : std::nullopt)
+      found_.vectors.emplace(Id(Role::kSinks, layer), *sinks);
+    found.attention = attention;
+    if (const int p = walk_.LinearAhead(n.Out(0)); p >= 0) {
+      auto matrix = *MatrixOf(g_, p);
+      out = walk_.AddBias(matrix);
+      Keep(Role::kOProj, layer, matrix);
+    }
+  }
+
+  // Returns the output of the last matrix.
+  int Mlp(int32_t layer, int input, FoundLayer& found) {
+    const Branch branch = walk_.MlpFrom(input, {});
+    return KeepMlp(layer, -1, branch, found, Role::kGateProj, Role::kUpProj, Role::kDownProj);
+  }
+
+  int KeepMlp(int32_t layer, int32_t expert, const Branch& branch, FoundLayer& found, Role gate,
+              Role up, Role down) {
+    if (branch.gate) Keep(gate, layer, *branch.gate, expert);
+    if (branch.up) Keep(up, layer, *branch.up, expert);
+    if (branch.down) Keep(down, layer, *branch.down, expert);
+    if (branch.activation && !found.activation) found.activation = branch.activation;
+    return branch.out;
+  }
+
+  int Moe(int32_t layer, const MoeSpec& spec, int input, FoundLayer& found) {
+    for (const int c : walk_.Users(input))
+      if (g_.node(c).op == "MoE" || g_.node(c).op == "QMoE") return FusedMoe(layer, spec, c, found);
+    // Every expert by itself: the router is the matrix with one row an expert, the others come in
+    // the order of the experts that their weights are compared with.
+    std::set<int> taken;
+    for (const int c : walk_.Users(input)) {
+      const auto matrix = MatrixOf(g_, c);
+      if (!matrix || matrix->matrix.rows != spec.num_experts || taken.contains(c)) continue;
+      const auto top = walk_.OperatorAhead(g_.node(c).Out(0), "TopK");
+      if (!top) continue;
+      auto router = *matrix;
+      walk_.AddBias(router);
+      Keep(Role::kRouter, layer, router);
+      taken.insert(c);
+      FoundRouting& routing = found.routing.emplace();
+      routing.node = *top;
+      routing.top_k_constant = g_.node(*top).In(1);
+      if (const auto k = g_.Integers(routing.top_k_constant); k.size() == 1) routing.top_k = k[0];
+      SelectionBias(layer, g_.node(*top).In(0), router);
+      break;
+    }
+    int last = kNoValue;
+    int32_t order = 0;
+    while (true) {
+      const Branch branch = walk_.MlpFrom(input, taken);
+      if (!branch.down) break;
+      taken.insert(branch.nodes.begin(), branch.nodes.end());
+      const auto named = walk_.ExpertOf(branch.out);
+      const int32_t expert = named ? static_cast<int32_t>(*named) : order;
+      if (expert >= 0 && expert < spec.num_experts && order < spec.num_experts)
+        last = KeepMlp(layer, expert, branch, found, Role::kExpertGateProj, Role::kExpertUpProj,
+                       Role::kExpertDownProj);
+      else
+        KeepMlp(layer, -1, branch, found, Role::kSharedGateProj, Role::kSharedUpProj,
+                Role::kSharedDownProj);
+      ++order;
+    }
+    return last;
+  }
+
+  void SelectionBias(int32_t layer, int scores, const FoundMatrix& router) {
+    const int p = g_.Producer(scores);
+    if (p < 0 || g_.node(p).op != "Add") return;
+    for (const size_t side : {size_t{0}, size_t{1}})
+      if (const auto bias = g_.Constant(g_.node(p).In(side));
+          bias && bias->elements() == router.matrix.rows && !(router.bias && *router.bias == *bias))
+        found_.vectors.emplace(Id(Role::kRouterSelectionBias, layer), *bias);
+  }
+
+  int FusedMoe(int32_t layer, const MoeSpec& spec, int node, FoundLayer& found) {
+    const auto& n = g_.node(node);
+    FoundRouting& routing = found.routing.emplace();
+    routing.node = node;
+    routing.top_k = g_.Int(node, "k", 1);
+    if (const int p = walk_.LinearBehind(n.In(1)); p >= 0) {
+      auto router = *MatrixOf(g_, p);
+      const int scores = walk_.AddBias(router);
+      Keep(Role::kRouter, layer, router);
+      if (const auto top = walk_.OperatorAhead(scores, "TopK"))
+        SelectionBias(layer, g_.node(*top).In(0), router);
+      else
+        routing.normalize = g_.Int(node, "normalize_routing_weights", 0) != 0;
+    }
+    for (const ExpertPart& part : ExpertsOf(g_, node, spec.num_experts))
+      Keep(part.role, layer, part.matrix, part.expert);
+    const std::string activation = g_.Text(node, "activation_type", "relu");
+    FoundActivation act{.node = node};
+    if (activation == "relu") act.activation = Activation::kRelu;
+    if (activation == "gelu") act.activation = Activation::kGeluTanh;
+    if (activation == "silu" || activation == "swiglu") act.activation = Activation::kSilu;
+    if (activation != "identity") found.activation = act;
+    return n.Out(0);
+  }
+
+  void Head() {
+    if (g_.model().outputs().empty()) return;
+    int value = kNoValue;
+    for (const OnnxValueInfo& output : g_.model().outputs()) {
+      const int v = g_.Value(output.name);
+      if (output.dims && !output.dims->empty() &&
+          output.dims->back().value == spec_.embedding.vocab_size)
+        value = v;
+    }
+    if (value == kNoValue) value = g_.Value(g_.model().outputs().front().name);
+    std::optional<double> after_tanh;
+    int after_constant = kNoValue;
+    bool tanh = false;
+    for (int hops = 0; hops < 16; ++hops) {
+      const int p = g_.Producer(value);
+      if (p < 0) return;
+      const auto& node = g_.node(p);
+      if (auto matrix = MatrixOf(g_, p); matrix && node.op != "Gather") {
+        walk_.AddBias(*matrix);
+        found_.matrices.emplace(Id(Role::kLmHead, -1), *matrix);
+        found_.head_read = true;
+        if (const auto norm = walk_.NormMaking(walk_.SkipPruning(node.In(0))))
+          KeepNorm(Role::kFinalNorm, -1, *norm);
+        return;
+      }
+      if (node.op == "Mul" || node.op == "Div") {
+        const size_t side = g_.Scalar(node.In(1)) ? 1 : 0;
+        const auto scale = g_.Scalar(node.In(side));
+        if (!scale) return;
+        const int producer = g_.Producer(node.In(1 - side));
+        if (node.op == "Mul" && producer >= 0 && g_.node(producer).op == "Tanh") {
+          after_tanh = scale;
+          after_constant = node.In(side);
+        } else if (tanh && !found_.logit_softcap) {
+          found_.logit_softcap = after_tanh.value_or(1);
+          found_.softcap_multiply = after_constant;
+          found_.softcap_divide = node.In(side);
+        } else {
+          found_.logit_scale = {.value = *scale, .constant = node.In(side),
+                                .divides = node.op == "Div"};
+        }
+        value = node.In(1 - side);
+        continue;
+      }
+      if (node.op == "Tanh") tanh = true;
+      if (node.op == "Add") {
+        const size_t side = g_.Constant(node.In(1)) ? 1 : 0;
+        value = node.In(1 - side);
+        continue;
+      }
+      if (node.op != "Tanh" && !walk_.IsShapeOnly(p) && node.op != "Slice" && node.op != "Gather")
+        return;
+      value = node.In(0);
+    }
+  }
+
+  const Graph& g_;
+  const ModelSpec& spec_;
+  std::vector<std::string>& notes_;
+  Walk walk_;
+  FoundDecoder found_;
+};
+
+}  // namespace
+
+FoundDecoder FindDecoder(const Graph& graph, const ModelSpec& spec,
+                         std::vector<std::string>& notes) {
+  return Finder(graph, spec, notes).Run();
+}
+
+}  // namespace lockstep

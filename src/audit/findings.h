@@ -1,0 +1,51 @@
+// Collector: findings as they are made, one layer at a time, and joined: what is the same in several
+// layers, or of several weights, is told once.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "audit/audit.h"
+
+namespace lockstep {
+
+struct RawFinding {
+  FindingKind kind = FindingKind::kWeight;
+  int layer = -1;
+  std::string path;  // within the layer when there is one: "mixer.sliding_window"
+  std::string what;  // begins the sentence: "the window is lost". Equal ones are joined
+  std::string expected, found;
+  std::optional<std::string> edit_json;   // the field at `path` of an edit
+  std::optional<std::string> edit_path;   // where that is not `path`
+  std::optional<WeightEdit> weight_edit;  // layers are filled in
+  OnnxPatch patch;
+  std::vector<ConfigPatch> config;
+  std::string how_to;
+};
+
+class Collector {
+ public:
+  void Add(RawFinding finding) { raw_.push_back(std::move(finding)); }
+  std::vector<Finding> Join() &&;
+
+ private:
+  std::vector<RawFinding> raw_;
+};
+
+// The parts of an audit. Each appends to the collector; results and notes go to the report.
+class Graph;
+void CompareWeights(const Model& reference, const Graph& graph, AuditReport& report,
+                    Collector& out);
+void CompareFacts(const Model& reference, const Graph& graph, AuditReport& report, Collector& out);
+void CompareRope(const RopeSpec* expected, const FoundAttention& found, int layer,
+                 const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
+void CompareConfig(const Model& reference, const OnnxModel& candidate, const Graph& graph,
+                   AuditReport& report, Collector& out);
+
+// Bytes for the tensor that a view shows, with the view's elements set to `values` (row-major) and
+// every other element as it is. Absent where the type holds no plain numbers.
+std::optional<OnnxPatch::Tensor> PatchOf(const Graph& graph, const ConstantView& view,
+                                         std::span<const float> values);
+
+}  // namespace lockstep

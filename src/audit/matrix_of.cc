@@ -1,0 +1,122 @@
+// Which operators multiply by a stored matrix, and how each keeps it.
+#include "audit/decoder.h"
+
+namespace lockstep {
+namespace {
+
+bool SaneSize(int64_t n) { return n > 0 && n < (int64_t{1} << 32); }
+
+StoredMatrix Plain(ConstantView view) {
+  StoredMatrix out{.rows = view.shape[0], .cols = view.shape[1]};
+  out.values = std::move(view);
+  return out;
+}
+
+ConstantView Transposed(ConstantView view) {
+  std::swap(view.shape[0], view.shape[1]);
+  std::swap(view.strides[0], view.strides[1]);
+  return view;
+}
+
+std::optional<int> TensorOf(const Graph& graph, int value) {
+  const auto view = graph.Constant(value);
+  return view ? std::optional(view->tensor) : std::nullopt;
+}
+
+const OnnxTensor& At(const Graph& graph, int tensor) {
+  return graph.model().tensors()[static_cast<size_t>(tensor)];
+}
+
+bool Packed(const Graph& graph, int tensor) {
+  return At(graph, tensor).type == OnnxType::kUInt8 || At(graph, tensor).type == OnnxType::kUInt4;
+}
+
+std::optional<FoundMatrix> NBits(const Graph& graph, int n) {
+  const auto& node = graph.node(n);
+  const int64_t rows = graph.Int(n, "N", 0), cols = graph.Int(n, "K", 0);
+  const int64_t block = graph.Int(n, "block_size", 0);
+  const auto bits = static_cast<int>(graph.Int(n, "bits", 4));
+  const auto codes = TensorOf(graph, node.In(1)), scales = TensorOf(graph, node.In(2));
+  if (!codes || !scales || !SaneSize(rows) || !SaneSize(cols) || block < 1 || bits < 1 || bits > 8)
+    return std::nullopt;
+  FoundMatrix out{.node = n};
+  out.matrix.rows = rows;
+  out.matrix.cols = cols;
+  out.matrix.values.tensor = *codes;
+  BlockCodes& b = out.matrix.codes.emplace();
+  b.bits = bits;
+  b.block = block;
+  b.blocks = (cols + block - 1) / block;
+  b.row_bits = b.blocks * block * bits;
+  b.scales = *scales;
+  b.zero = static_cast<float>(1 << (bits - 1));
+  if (const auto zeros = TensorOf(graph, node.In(3))) {
+    b.zeros = *zeros;
+    b.zeros_packed = Packed(graph, *zeros);
+  }
+  if (auto bias = graph.Constant(node.In(5)); bias && bias->elements() == rows) out.bias = bias;
+  // docs of com.microsoft: level 4 quantizes A to int8, per block; not with zero points of A's
+  // type.
+  if (graph.Int(n, "accuracy_level", 0) == 4 && (b.zeros < 0 || b.zeros_packed))
+    out.int8_block = block;
+  return out;
+}
+
+std::optional<FoundMatrix> GatheredCodes(const Graph& graph, int n) {
+  const auto& node = graph.node(n);
+  const auto view = graph.Constant(node.In(0));
+  const auto scales = TensorOf(graph, node.In(2));
+  if (!view || !scales || view->shape.size() != 2) return std::nullopt;
+  const OnnxType type = At(graph, view->tensor).type;
+  const bool bytes = type == OnnxType::kUInt8;
+  const auto bits = bytes ? static_cast<int>(graph.Int(n, "bits", 4)) : 4;
+  const int64_t block = graph.Int(n, "block_size", 128);
+  if (block < 1 || bits < 1 || bits > 8 || graph.Int(n, "gather_axis", 0) != 0) return std::nullopt;
+  FoundMatrix out{.node = n};
+  out.matrix.rows = view->shape[0];
+  out.matrix.cols = bytes ? view->shape[1] * 8 / bits : view->shape[1];
+  if (!SaneSize(out.matrix.rows) || !SaneSize(out.matrix.cols)) return std::nullopt;
+  out.matrix.values.tensor = view->tensor;
+  BlockCodes& b = out.matrix.codes.emplace();
+  b.bits = bits;
+  b.block = block;
+  b.blocks = (out.matrix.cols + block - 1) / block;
+  b.row_bits = bytes ? view->shape[1] * 8 : out.matrix.cols * bits;
+  b.scales = *scales;
+  // uint8 codes are centred where no zero points are given, 4-bit types are not.
+  b.zero = bytes ? static_cast<float>(1 << (bits - 1)) : 0;
+  b.is_signed = type == OnnxType::kInt4;
+  if (const auto zeros = TensorOf(graph, node.In(3))) b.zeros = *zeros;
+  return out;
+}
+
+}  // namespace
+
+std::optional<FoundMatrix> MatrixOf(const Graph& graph, int n) {
+  const auto& node = graph.node(n);
+  if (node.op == "MatMulNBits") return NBits(graph, n);
+  if (node.op == "GatherBlockQuantized") return GatheredCodes(graph, n);
+  if (node.op == "Gather") {
+    auto view = graph.Constant(node.In(0));
+    if (!view || view->shape.size() != 2 || graph.Int(n, "axis", 0) != 0) return std::nullopt;
+    return FoundMatrix{.node = n, .matrix = Plain(*view)};
+  }
+  if (node.op == "MatMul" || node.op == "FusedMatMul" || node.op == "Gemm") {
+    auto view = graph.Constant(node.In(1));
+    if (!view || view->shape.size() != 2 || graph.Int(n, "transA", 0) != 0) return std::nullopt;
+    const bool as_stored = graph.Int(n, "transB", 0) != 0;
+    FoundMatrix out{.node = n, .matrix = Plain(as_stored ? *view : Transposed(*view))};
+    const double alpha = graph.Float(n, "alpha", 1);
+    if (alpha != 1) {
+      if (out.matrix.values.addend != 0) return std::nullopt;
+      out.matrix.values.factor *= static_cast<float>(alpha);
+    }
+    if (node.op == "Gemm")
+      if (auto bias = graph.Constant(node.In(2)); bias && bias->elements() == out.matrix.rows)
+        out.bias = bias;
+    return out;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

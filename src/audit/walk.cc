@@ -1,0 +1,436 @@
+#include "audit/walk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMaxVisited = 400;  // nodes that one search looks at
+constexpr int kMaxHops = 40;
+
+bool OneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
+  return std::find(ops.begin(), ops.end(), op) != ops.end();
+}
+
+bool IsSkipNorm(std::string_view op) {
+  return op == "SkipSimplifiedLayerNormalization" || op == "SkipLayerNormalization";
+}
+
+// A vector that is added to every row.
+std::optional<ConstantView> VectorOf(const Graph& g, int value, int64_t size) {
+  auto view = g.Constant(value);
+  if (!view || view->elements() != size || size < 2) return std::nullopt;
+  ConstantView out = *view;
+  out.shape = {size};
+  out.strides = {1};
+  for (size_t i = 0; i < view->shape.size(); ++i)
+    if (view->shape[i] == size) out.strides = {view->strides[i]};
+  return out;
+}
+
+ConstantView Slice(ConstantView vector, int64_t first, int64_t count, int64_t step) {
+  vector.offset += first * vector.strides[0];
+  vector.strides[0] *= step;
+  vector.shape = {count};
+  return vector;
+}
+
+}  // namespace
+
+FoundMatrix SliceRows(const FoundMatrix& matrix, int64_t first, int64_t count, int64_t step) {
+  FoundMatrix part = matrix;
+  part.matrix = matrix.matrix.Rows(first, count, step);
+  if (matrix.bias) part.bias = Slice(*matrix.bias, first, count, step);
+  return part;
+}
+
+bool Walk::IsShapeOnly(int node) const {
+  return OneOf(g_.node(node).op,
+               {"Reshape", "Transpose", "Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze",
+                "Flatten", "Expand", "Tile", "Dropout"});
+}
+
+bool Walk::IsTokenInput(int value) const {
+  const OnnxValueInfo* info = g_.model().Input(g_.Name(value));
+  if (info == nullptr) return false;
+  return (info->type == OnnxType::kInt64 || info->type == OnnxType::kInt32) && info->dims &&
+         info->dims->size() == 2;
+}
+
+int Walk::SkipShape(int value) const {
+  for (int hops = 0; hops < kMaxHops; ++hops) {
+    const int p = g_.Producer(value);
+    if (p < 0 || !IsShapeOnly(p)) break;
+    value = g_.node(p).In(0);
+  }
+  return value;
+}
+
+int Walk::SkipPruning(int value) const {
+  for (int hops = 0; hops < kMaxHops; ++hops) {
+    const int p = g_.Producer(value);
+    if (p < 0 || !(IsShapeOnly(p) || OneOf(g_.node(p).op, {"Slice", "Gather", "GatherND"}))) break;
+    value = g_.node(p).In(0);
+  }
+  return value;
+}
+
+std::vector<int> Walk::Users(int value) const {
+  std::vector<int> out;
+  std::deque<int> values = {value};
+  for (size_t visited = 0; !values.empty() && visited < kMaxVisited; ++visited) {
+    const int v = values.front();
+    values.pop_front();
+    for (const int c : g_.Consumers(v)) {
+      if (IsShapeOnly(c) && g_.node(c).In(0) == v)
+        values.push_back(g_.node(c).Out(0));
+      else
+        out.push_back(c);
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::optional<FoundNorm> Walk::NormAt(int n) const {
+  const auto& node = g_.node(n);
+  FoundNorm norm{.node = n};
+  if (OneOf(node.op, {"SimplifiedLayerNormalization", "RMSNormalization", "LayerNormalization"})) {
+    norm.kind = node.op == "LayerNormalization" ? NormKind::kLayer : NormKind::kRms;
+    norm.eps = g_.Float(n, "epsilon", 1e-5);
+    norm.input = node.In(0);
+    norm.weight = g_.Constant(node.In(1));
+    if (norm.kind == NormKind::kLayer) norm.bias = g_.Constant(node.In(2));
+    return norm;
+  }
+  if (!IsSkipNorm(node.op)) return std::nullopt;
+  norm.kind = node.op == "SkipLayerNormalization" ? NormKind::kLayer : NormKind::kRms;
+  norm.eps = g_.Float(n, "epsilon", 1e-12);
+  norm.input = node.Out(3);
+  norm.weight = g_.Constant(node.In(2));
+  if (norm.kind == NormKind::kLayer) norm.bias = g_.Constant(node.In(3));
+  return norm;
+}
+
+std::optional<FoundNorm> Walk::NormMaking(int value) const {
+  const int p = g_.Producer(value);
+  if (p < 0 || g_.node(p).Out(0) != value) return std::nullopt;
+  return NormAt(p);
+}
+
+int Walk::AddBias(FoundMatrix& matrix) const {
+  const int out = g_.node(matrix.node).Out(0);
+  for (const int c : g_.Consumers(out)) {
+    const auto& node = g_.node(c);
+    if (node.op == "Add" && g_.Consumers(out).size() == 1) {
+      const int other = node.In(0) == out ? node.In(1) : node.In(0);
+      if (const auto bias = VectorOf(g_, other, matrix.matrix.rows)) {
+        matrix.bias = bias;
+        return node.Out(0);
+      }
+    }
+    if (OneOf(node.op, {"BiasGelu", "FastGelu"}) && node.In(0) == out)
+      if (const auto bias = VectorOf(g_, node.In(1), matrix.matrix.rows)) matrix.bias = bias;
+    if (IsSkipNorm(node.op)) {
+      const size_t slot = node.op == "SkipLayerNormalization" ? 4 : 3;
+      if (const auto bias = VectorOf(g_, node.In(slot), matrix.matrix.rows)) matrix.bias = bias;
+    }
+  }
+  return out;
+}
+
+int Walk::LinearBehind(int value) const {
+  std::deque<int> values = {value};
+  std::set<int> seen;
+  while (!values.empty() && seen.size() < kMaxVisited) {
+    const int p = g_.Producer(values.front());
+    values.pop_front();
+    if (p < 0 || !seen.insert(p).second) continue;
+    if (g_.node(p).op != "Gather" && MatrixOf(g_, p)) return p;
+    if (NormAt(p) || OneOf(g_.node(p).op, {"Shape", "Gather"})) continue;
+    for (const int in : g_.node(p).in)
+      if (in != kNoValue) values.push_back(in);
+  }
+  return -1;
+}
+
+int Walk::LinearAhead(int value) const {
+  std::deque<int> values = {value};
+  std::set<int> seen;
+  while (!values.empty() && seen.size() < kMaxVisited) {
+    const int v = values.front();
+    values.pop_front();
+    for (const int c : g_.Consumers(v)) {
+      if (!seen.insert(c).second) continue;
+      if (MatrixOf(g_, c) && g_.node(c).In(0) == v) return c;
+      if (NormAt(c) || g_.node(c).op == "Shape") continue;
+      for (const int out : g_.node(c).out)
+        if (out != kNoValue) values.push_back(out);
+    }
+  }
+  return -1;
+}
+
+std::optional<int> Walk::OperatorAhead(int value, std::string_view op) const {
+  std::deque<int> values = {value};
+  std::set<int> seen;
+  while (!values.empty() && seen.size() < kMaxVisited) {
+    const int v = values.front();
+    values.pop_front();
+    for (const int c : g_.Consumers(v)) {
+      if (!seen.insert(c).second) continue;
+      if (g_.node(c).op == op) return c;
+      if (NormAt(c) || MatrixOf(g_, c) || OneOf(g_.node(c).op, {"Shape", "MoE", "QMoE"})) continue;
+      for (const int out : g_.node(c).out)
+        if (out != kNoValue) values.push_back(out);
+    }
+  }
+  return std::nullopt;
+}
+
+Trace Walk::Back(int value) const {
+  Trace trace;
+  int64_t first = 0, count = -1;
+  std::optional<ConstantView> bias;
+  for (int hops = 0; hops < kMaxHops; ++hops) {
+    const int p = g_.Producer(value);
+    if (p < 0) return trace;
+    const auto& node = g_.node(p);
+    if (auto matrix = MatrixOf(g_, p); matrix && node.op != "Gather") {
+      const int64_t rows = matrix->matrix.rows;
+      if (bias && bias->elements() == rows) {
+        matrix->bias = bias;
+        bias.reset();
+      }
+      trace.input = node.In(0);
+      if (count >= 0 && first + count <= rows) matrix = SliceRows(*matrix, first, count);
+      if (bias && bias->elements() == matrix->matrix.rows) matrix->bias = bias;
+      trace.linear = matrix;
+      return trace;
+    }
+    if (const auto norm = NormAt(p)) {
+      if (trace.norm || IsSkipNorm(node.op)) return trace;
+      trace.norm = norm;
+      value = norm->input;
+    } else if (IsShapeOnly(p)) {
+      value = node.In(0);
+    } else if (node.op == "RotaryEmbedding") {
+      FoundRope rope{.node = p, .interleaved_attribute = "interleaved"};
+      rope.interleaved = g_.Int(p, "interleaved", 0) != 0;
+      rope.rotary_dim = g_.Int(p, "rotary_embedding_dim", 0);
+      const size_t cos_slot = node.microsoft ? 2 : 1;
+      const auto table = [&](int from) -> std::optional<ConstantView> {
+        if (auto constant = g_.Constant(from)) return constant;
+        const int gather = g_.Producer(SkipShape(from));
+        if (gather < 0 || g_.node(gather).op != "Gather") return std::nullopt;
+        // Positions past a length are moved to rows of their own: Add(p, Mul(Greater(..), rows)).
+        if (const int add = g_.Producer(g_.node(gather).In(1)); add >= 0 && g_.node(add).op == "Add")
+          for (const int term : g_.node(add).in)
+            if (const int mul = g_.Producer(term); mul >= 0 && g_.node(mul).op == "Mul")
+              for (const int factor : g_.node(mul).in)
+                if (const auto rows = g_.Integers(factor); rows.size() == 1) rope.long_row = rows[0];
+        return g_.Constant(g_.node(gather).In(0));
+      };
+      rope.cos = table(node.In(cos_slot));
+      rope.sin = table(node.In(cos_slot + 1));
+      trace.rope = rope;
+      value = node.In(0);
+    } else if (node.op == "Split") {
+      std::vector<int64_t> sizes = g_.Ints(p, "split");
+      if (sizes.empty()) sizes = g_.Integers(node.In(1));
+      if (sizes.size() != node.out.size()) return trace;
+      int64_t before = 0;
+      for (size_t i = 0; i < sizes.size() && node.out[i] != value; ++i) before += sizes[i];
+      const auto mine = std::find(node.out.begin(), node.out.end(), value) - node.out.begin();
+      first += before;
+      if (count < 0) count = sizes[static_cast<size_t>(mine)];
+      value = node.In(0);
+    } else if (node.op == "Slice") {
+      const auto begin = g_.Integers(node.In(1)), end = g_.Integers(node.In(2));
+      if (begin.size() != 1 || end.size() != 1 || begin[0] < 0) return trace;
+      first += begin[0];
+      if (count < 0 && end[0] > begin[0] && end[0] < (int64_t{1} << 40)) count = end[0] - begin[0];
+      value = node.In(0);
+    } else if (node.op == "Add") {
+      const size_t side = g_.Constant(node.In(1)) ? 1 : 0;
+      const auto view = g_.Constant(node.In(side));
+      if (!view) return trace;
+      bias = VectorOf(g_, node.In(side), view->elements());
+      value = node.In(1 - side);
+    } else if (node.op == "Mul" || node.op == "Div") {
+      const size_t side = g_.Scalar(node.In(1)) ? 1 : 0;
+      const auto scale = g_.Scalar(node.In(side));
+      if (!scale || (node.op == "Div" && side == 0)) return trace;
+      trace.scale *= node.op == "Mul" ? *scale : 1 / *scale;
+      value = node.In(1 - side);
+    } else if (node.op == "Clip") {
+      trace.clip = g_.Scalar(node.In(2));
+      value = node.In(0);
+    } else if (node.op == "Concat") {
+      // Earlier keys and values before the new ones.
+      int fresh = kNoValue;
+      for (const int in : node.in)
+        if (!g_.IsInput(SkipShape(in))) fresh = fresh == kNoValue ? in : -2;
+      if (fresh < 0) return trace;
+      value = fresh;
+    } else {
+      return trace;
+    }
+  }
+  return trace;
+}
+
+Join Walk::FollowToSum(int value, int residual) const {
+  Join join;
+  residual = SkipShape(residual);
+  for (int hops = 0; hops < kMaxHops && value != kNoValue; ++hops) {
+    int next = kNoValue;
+    for (const int c : g_.Consumers(value)) {
+      const auto& node = g_.node(c);
+      const int other = node.In(0) == value ? node.In(1) : node.In(0);
+      if (IsSkipNorm(node.op)) {
+        join.found = residual == kNoValue || SkipShape(other) == residual;
+        join.skip_norm = NormAt(c);
+        join.sum = node.Out(3);
+        return join;
+      }
+      if (const auto norm = NormAt(c)) {
+        join.norm = norm;
+        next = node.Out(0);
+      } else if (node.op == "Add") {
+        next = node.Out(0);
+        if (SkipShape(other) == residual) {
+          join.found = true;
+          join.sum = node.Out(0);
+          return join;
+        }
+      } else if (node.op == "Mul" || node.op == "Div") {
+        next = node.Out(0);
+        if (const auto scale = g_.Scalar(other))
+          join.scale = {.value = *scale, .constant = other, .divides = node.op == "Div"};
+      } else if (IsShapeOnly(c)) {
+        next = node.Out(0);
+      }
+      if (next != kNoValue) break;
+    }
+    value = next;
+  }
+  return join;
+}
+
+std::optional<FoundActivation> Walk::ActivationOf(int value) const {
+  for (const int c : Users(value)) {
+    const auto& node = g_.node(c);
+    const auto is = [&](Activation activation) { return FoundActivation{activation, c}; };
+    if (node.op == "Gelu")
+      return is(g_.Text(c, "approximate", "none") == "tanh" ? Activation::kGeluTanh
+                                                           : Activation::kGelu);
+    if (node.op == "FastGelu") return is(Activation::kGeluTanh);
+    if (node.op == "BiasGelu") return is(Activation::kGelu);
+    if (node.op == "QuickGelu")
+      return is(std::abs(g_.Float(c, "alpha", 1.702) - 1) < 1e-6 ? Activation::kSilu
+                                                               : Activation::kQuickGelu);
+    if (node.op == "Swish")
+      return is(std::abs(g_.Float(c, "alpha", 1) - 1.702) < 1e-3 ? Activation::kQuickGelu
+                                                                : Activation::kSilu);
+    if (node.op == "Silu") return is(Activation::kSilu);
+    if (node.op == "Sigmoid") return is(Activation::kSilu);
+    if (node.op == "Relu") {
+      for (const int d : g_.Consumers(node.Out(0))) {
+        const auto& square = g_.node(d);
+        if (square.op == "Pow" || (square.op == "Mul" && square.In(0) == square.In(1)))
+          return is(Activation::kRelu2);
+      }
+      return is(Activation::kRelu);
+    }
+    if (node.op == "Mul" || node.op == "Div" || node.op == "Pow") {
+      const int other = node.In(0) == value ? node.In(1) : node.In(0);
+      const auto constant = g_.Scalar(other);
+      if (!constant) continue;
+      if (const auto s = OperatorAhead(node.Out(0), "Sigmoid");
+          s && std::abs(*constant - 1.702) < 1e-3)
+        return is(Activation::kQuickGelu);
+      if (OperatorAhead(node.Out(0), "Erf")) return is(Activation::kGelu);
+      if (OperatorAhead(node.Out(0), "Tanh")) return is(Activation::kGeluTanh);
+    }
+  }
+  return std::nullopt;
+}
+
+Branch Walk::MlpFrom(int input, const std::set<int>& taken) const {
+  Branch branch;
+  struct Half {
+    int node;
+    FoundMatrix matrix;
+    int out;
+    std::optional<FoundActivation> activation;
+    int down;
+  };
+  std::vector<Half> halves;
+  for (const int c : Users(input)) {
+    auto matrix = MatrixOf(g_, c);
+    if (!matrix || taken.contains(c) || g_.node(c).op == "Gather") continue;
+    const int out = AddBias(*matrix);
+    // Gate and up in one matrix: the halves of its rows.
+    std::vector<int> splits;
+    for (const int d : Users(out))
+      if (g_.node(d).op == "Split" && g_.node(d).out.size() == 2) splits.push_back(d);
+    if (splits.size() == 1) {
+      const int64_t half = matrix->matrix.rows / 2;
+      for (size_t i = 0; i < 2; ++i) {
+        const int part = g_.node(splits[0]).Out(i);
+        halves.push_back({c, SliceRows(*matrix, static_cast<int64_t>(i) * half, half), part,
+                          ActivationOf(part), LinearAhead(part)});
+      }
+    } else {
+      halves.push_back({c, *matrix, out, ActivationOf(out), LinearAhead(out)});
+    }
+  }
+  for (const Half& active : halves) {
+    if (!active.activation || active.down < 0) continue;
+    const Half* plain = nullptr;
+    for (const Half& other : halves)
+      if (&other != &active && !other.activation && other.down == active.down) plain = &other;
+    auto down = MatrixOf(g_, active.down);
+    if (!down) continue;
+    branch.out = AddBias(*down);
+    branch.down = down;
+    branch.activation = active.activation;
+    branch.nodes = {active.node, active.down};
+    if (plain != nullptr) {
+      branch.gate = active.matrix;
+      branch.up = plain->matrix;
+      branch.nodes.push_back(plain->node);
+    } else {
+      branch.up = active.matrix;
+    }
+    return branch;
+  }
+  return branch;
+}
+
+std::optional<int64_t> Walk::ExpertOf(int value) const {
+  for (const int c : g_.Consumers(value)) {
+    const auto& node = g_.node(c);
+    if (node.op != "Mul") continue;
+    std::deque<int> values = {node.In(0) == value ? node.In(1) : node.In(0)};
+    for (size_t visited = 0; !values.empty() && visited < 40; ++visited) {
+      const int p = g_.Producer(values.front());
+      values.pop_front();
+      if (p < 0) continue;
+      if (g_.node(p).op == "Equal") {
+        for (const int in : g_.node(p).in)
+          if (const auto number = g_.Integers(in); number.size() == 1) return number[0];
+        return std::nullopt;
+      }
+      if (MatrixOf(g_, p)) continue;
+      for (const int in : g_.node(p).in)
+        if (in != kNoValue) values.push_back(in);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep
