@@ -58,8 +58,8 @@ struct Finding {
   std::string how_to;
 
   bool repairable() const {
-    return !patch.tensors.empty() || !patch.attributes.empty() || !patch.inputs.empty() ||
-           !patch.nodes.empty() || !config.empty();
+    return how_to.empty() && (!patch.tensors.empty() || !patch.attributes.empty() ||
+                              !patch.inputs.empty() || !patch.nodes.empty() || !config.empty());
   }
 };
 

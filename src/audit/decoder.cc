@@ -48,8 +48,11 @@ class Finder {
   void Embedding() {
     const auto from_ids = [&](int value) {
       for (int hops = 0; hops < 8 && value != kNoValue; ++hops) {
-        if (g_.IsInput(value))
-          return walk_.IsTokenInput(value);
+        if (g_.IsInput(value)) {
+          if (!walk_.IsTokenInput(value)) return false;
+          found_.tokens = value;
+          return true;
+        }
         const int p = g_.Producer(value);
         if (p < 0 || !walk_.IsShapeOnly(p)) return false;
         value = g_.node(p).In(0);
@@ -66,6 +69,7 @@ class Finder {
       found_.matrices.emplace(Id(Role::kEmbedTokens, -1), *matrix);
       value = node.Out(0);
     }
+    found_.embedded = value;
     for (int hops = 0; hops < 6 && value != kNoValue; ++hops) {
       int next = kNoValue;
       for (const int c : g_.Consumers(value)) {
@@ -74,7 +78,7 @@ class Finder {
         if (node.op == "Mul" || node.op == "Div") {
           const int other = node.In(0) == value ? node.In(1) : node.In(0);
           if (const auto scale = g_.Scalar(other)) {
-            found_.embedding_scale = {.value = *scale, .constant = other,
+            found_.embedding_scale = {.value = *scale, .constant = other, .node = c,
                                       .divides = node.op == "Div"};
             next = node.Out(0);
           }
@@ -316,6 +320,7 @@ class Finder {
         value = v;
     }
     if (value == kNoValue) value = g_.Value(g_.model().outputs().front().name);
+    found_.logits = value;
     std::optional<double> after_tanh;
     int after_constant = kNoValue;
     bool tanh = false;
@@ -339,12 +344,14 @@ class Finder {
         if (node.op == "Mul" && producer >= 0 && g_.node(producer).op == "Tanh") {
           after_tanh = scale;
           after_constant = node.In(side);
+          found_.softcap_multiply_node = p;
         } else if (tanh && !found_.logit_softcap) {
           found_.logit_softcap = after_tanh.value_or(1);
           found_.softcap_multiply = after_constant;
           found_.softcap_divide = node.In(side);
+          found_.softcap_divide_node = p;
         } else {
-          found_.logit_scale = {.value = *scale, .constant = node.In(side),
+          found_.logit_scale = {.value = *scale, .constant = node.In(side), .node = p,
                                 .divides = node.op == "Div"};
         }
         value = node.In(1 - side);

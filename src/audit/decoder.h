@@ -71,6 +71,7 @@ struct FoundRouting {
 struct FoundScale {
   double value = 1;
   int constant = kNoValue;  // the value that holds it; kNoValue: there is no such operation
+  int node = -1;            // that multiplies or divides
   bool divides = false;
 };
 
@@ -93,10 +94,14 @@ struct FoundDecoder {
   std::map<WeightId, FoundMatrix> matrices;  // Part::kWeight
   std::map<WeightId, FoundNorm> norms;       // Part::kWeight
   std::map<WeightId, ConstantView> vectors;  // what is neither: router selection bias
+  int tokens = kNoValue;    // the input of token ids
+  int embedded = kNoValue;  // what the table gives, before any scale
+  int logits = kNoValue;
   FoundScale embedding_scale;
   FoundScale logit_scale;
   std::optional<double> logit_softcap;
-  int softcap_divide = kNoValue, softcap_multiply = kNoValue;
+  int softcap_divide = kNoValue, softcap_multiply = kNoValue;  // constants, and who reads them
+  int softcap_divide_node = -1, softcap_multiply_node = -1;
   bool head_read = false;  // logit_scale and logit_softcap are what the graph does
 };
 

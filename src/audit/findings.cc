@@ -39,16 +39,11 @@ std::string PathOf(const std::vector<int64_t>& layers, const std::string& path) 
 }
 
 void Append(OnnxPatch& to, const OnnxPatch& from) {
-  for (const auto& tensor : from.tensors)
-    if (std::none_of(to.tensors.begin(), to.tensors.end(),
-                     [&](const auto& t) { return t.name == tensor.name; }))
-      to.tensors.push_back(tensor);
+  to.tensors.insert(to.tensors.end(), from.tensors.begin(), from.tensors.end());
   to.attributes.insert(to.attributes.end(), from.attributes.begin(), from.attributes.end());
   to.inputs.insert(to.inputs.end(), from.inputs.begin(), from.inputs.end());
-  for (const auto& node : from.nodes)
-    if (std::none_of(to.nodes.begin(), to.nodes.end(),
-                     [&](const auto& n) { return n.outputs == node.outputs; }))
-      to.nodes.push_back(node);
+  to.results.insert(to.results.end(), from.results.begin(), from.results.end());
+  to.nodes.insert(to.nodes.end(), from.nodes.begin(), from.nodes.end());
 }
 
 Finding JoinOne(const std::vector<const RawFinding*>& same) {
@@ -56,10 +51,12 @@ Finding JoinOne(const std::vector<const RawFinding*>& same) {
   Finding out{.kind = first.kind, .expected = first.expected, .found = first.found,
               .how_to = first.how_to};
   // One item per path, with all its layers.
+  // Paths that are edited differently are two.
   std::vector<std::pair<std::string, std::vector<const RawFinding*>>> paths;
   for (const RawFinding* raw : same) {
-    auto at = std::find_if(paths.begin(), paths.end(),
-                           [&](const auto& p) { return p.first == raw->path; });
+    auto at = std::find_if(paths.begin(), paths.end(), [&](const auto& p) {
+      return p.first == raw->path && p.second.front()->edit_json == raw->edit_json;
+    });
     if (at == paths.end()) at = paths.insert(at, {raw->path, {}});
     at->second.push_back(raw);
   }
@@ -149,17 +146,20 @@ std::optional<OnnxPatch::Tensor> PatchOf(const Graph& graph, const ConstantView&
     return std::nullopt;
   OnnxPatch::Tensor out{.name = tensor.name,
                         .bytes = {tensor.bytes.begin(), tensor.bytes.end()}};
+  // What the graph makes of it gives the value: (stored * factor) + addend.
+  std::vector<double> stored(values.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    stored[i] = (double{values[i]} - double{view.addend}) / double{view.factor};
+  const auto encoded = EncodeNumbers(stored, tensor.type);
+  if (!encoded) return std::nullopt;
   std::vector<int64_t> at(view.shape.size(), 0);
-  for (const float value : values) {
+  for (size_t n = 0; n < values.size(); ++n) {
     int64_t offset = view.offset;
     for (size_t i = 0; i < at.size(); ++i) offset += at[i] * view.strides[i];
     if (offset < 0 || static_cast<size_t>(offset + 1) * size > out.bytes.size())
       return std::nullopt;
-    // What the graph makes of it gives the value: (stored * factor) + addend.
-    const double stored = (double{value} - double{view.addend}) / double{view.factor};
-    const auto encoded = EncodeNumbers(std::span(&stored, 1), tensor.type);
-    if (!encoded) return std::nullopt;
-    std::memcpy(out.bytes.data() + static_cast<size_t>(offset) * size, encoded->data(), size);
+    std::memcpy(out.bytes.data() + static_cast<size_t>(offset) * size, encoded->data() + n * size,
+                size);
     for (size_t i = at.size(); i-- > 0;) {
       if (++at[i] < view.shape[i]) break;
       at[i] = 0;

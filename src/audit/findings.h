@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "audit/audit.h"
+#include "audit/graph.h"
 
 namespace lockstep {
 
@@ -34,14 +35,19 @@ class Collector {
 };
 
 // The parts of an audit. Each appends to the collector; results and notes go to the report.
-class Graph;
 void CompareWeights(const Model& reference, const Graph& graph, AuditReport& report,
                     Collector& out);
 void CompareFacts(const Model& reference, const Graph& graph, AuditReport& report, Collector& out);
-void CompareRope(const RopeSpec* expected, const FoundAttention& found, int layer,
-                 const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
+void CompareRopes(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
 void CompareConfig(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                    AuditReport& report, Collector& out);
+
+// Another number in a scalar's place: the constant is overwritten where only `node` reads it, else
+// the node reads a new one.
+bool SetScalar(const Graph& graph, int constant, int node, double value, OnnxPatch& patch);
+// value becomes `value op number`, for whoever reads it.
+bool InsertScalar(const Graph& graph, int value, std::string_view op, double number,
+                  OnnxPatch& patch);
 
 // Bytes for the tensor that a view shows, with the view's elements set to `values` (row-major) and
 // every other element as it is. Absent where the type holds no plain numbers.

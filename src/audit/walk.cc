@@ -309,7 +309,7 @@ Join Walk::FollowToSum(int value, int residual) const {
       } else if (node.op == "Mul" || node.op == "Div") {
         next = node.Out(0);
         if (const auto scale = g_.Scalar(other))
-          join.scale = {.value = *scale, .constant = other, .divides = node.op == "Div"};
+          join.scale = {.value = *scale, .constant = other, .node = c, .divides = node.op == "Div"};
       } else if (IsShapeOnly(c)) {
         next = node.Out(0);
       }

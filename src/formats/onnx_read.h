@@ -16,7 +16,8 @@ namespace lockstep {
 inline constexpr uint32_t kModelGraph = 7;
 inline constexpr uint32_t kGraphNode = 1, kGraphInitializer = 5, kGraphOutput = 12,
                           kGraphValueInfo = 13;
-inline constexpr uint32_t kNodeAttribute = 5;
+inline constexpr uint32_t kNodeInput = 1, kNodeOutput = 2, kNodeOpType = 4, kNodeAttribute = 5,
+                          kNodeDomain = 7;
 inline constexpr uint32_t kAttributeName = 1, kAttributeFloat = 2, kAttributeInt = 3,
                           kAttributeString = 4, kAttributeTensor = 5, kAttributeType = 20;
 inline constexpr uint32_t kTensorDims = 1, kTensorType = 2, kTensorFloats = 4, kTensorInt32s = 5,

@@ -133,10 +133,54 @@ Result<std::string> RewriteConstant(ProtoReader attribute, const Change& change)
 
 using Attributes = std::map<std::string, const OnnxPatch::Attribute*>;
 
-Result<std::string> RewriteNode(ProtoReader node, Attributes attributes, const Change* constant) {
+using Names = std::map<size_t, std::string_view>;  // slot -> value
+
+struct NodeChange {
+  Attributes attributes;
+  Names inputs, results;
+  const Change* constant = nullptr;
+};
+
+// Attributes of a kind that a new node may have.
+std::string EncodeNode(const OnnxPatch::Node& node) {
   std::string out;
+  for (const std::string& input : node.inputs) AppendBytesField(kNodeInput, input, out);
+  for (const std::string& output : node.outputs) AppendBytesField(kNodeOutput, output, out);
+  AppendBytesField(kNodeOpType, node.op_type, out);
+  for (const auto& [name, value] : node.attributes)
+    AppendBytesField(kNodeAttribute, EncodeAttribute({.name = name, .value = value}), out);
+  if (node.value) {
+    std::string tensor, attribute;
+    for (const int64_t dim : node.value->dims)
+      AppendVarintField(kTensorDims, static_cast<uint64_t>(dim), tensor);
+    AppendVarintField(kTensorType, static_cast<uint64_t>(node.value->type), tensor);
+    AppendBytesField(kTensorRaw, Text(node.value->bytes), tensor);
+    AppendBytesField(kAttributeName, "value", attribute);
+    AppendBytesField(kAttributeTensor, tensor, attribute);
+    AppendVarintField(kAttributeType, 4, attribute);
+    AppendBytesField(kNodeAttribute, attribute, out);
+  }
+  if (!node.domain.empty()) AppendBytesField(kNodeDomain, node.domain, out);
+  return out;
+}
+
+Result<std::string> RewriteNode(ProtoReader node, const NodeChange& change) {
+  Attributes attributes = change.attributes;
+  const Change* constant = change.constant;
+  std::string out;
+  size_t inputs = 0, results = 0;
   while (!node.done()) {
     LS_TRY(const ProtoField field, node.Next());
+    if (field.number == kNodeInput || field.number == kNodeOutput) {
+      const bool input = field.number == kNodeInput;
+      const Names& names = input ? change.inputs : change.results;
+      const auto it = names.find(input ? inputs++ : results++);
+      if (it != names.end())
+        AppendBytesField(field.number, it->second, out);
+      else
+        out += Text(field.whole);
+      continue;
+    }
     if (field.number != kNodeAttribute) {
       out += Text(field.whole);
       continue;
@@ -169,13 +213,18 @@ class GraphWriter {
   GraphWriter(const OnnxModel& model, const OnnxPatch& patch, const Changes& changes)
       : model_(model) {
     for (const auto& [tensor, change] : changes) {
-      if (tensor->node) constants_[*tensor->node] = &change;
+      if (tensor->node) changed_[*tensor->node].constant = &change;
     }
     for (size_t i = 0; i < model.num_initializers(); ++i)
       if (const auto it = changes.find(&model.tensors()[i]); it != changes.end())
         initializers_[i] = &it->second;
     for (const OnnxPatch::Attribute& attribute : patch.attributes)
-      attributes_[attribute.node][attribute.name] = &attribute;
+      changed_[attribute.node].attributes[attribute.name] = &attribute;
+    for (const OnnxPatch::Name& name : patch.inputs)
+      changed_[name.node].inputs[name.slot] = name.value;
+    for (const OnnxPatch::Name& name : patch.results)
+      changed_[name.node].results[name.slot] = name.value;
+    for (const OnnxPatch::Node& node : patch.nodes) added_[node.after].push_back(&node);
     for (const std::string& name : patch.outputs)
       if (model.Output(name) == nullptr) outputs_.insert(name);
   }
@@ -213,16 +262,16 @@ class GraphWriter {
         LS_TRY(const std::string tensor,
                RewriteTensor(graph.Inside(field), *initializers_.at(place)));
         AppendBytesField(kGraphInitializer, tensor, out);
-      } else if (field.number == kGraphNode &&
-                 (constants_.contains(place) || attributes_.contains(place))) {
-        const auto constant = constants_.find(place);
+      } else if (field.number == kGraphNode && changed_.contains(place)) {
         LS_TRY(const std::string rewritten,
-               RewriteNode(graph.Inside(field), attributes_[place],
-                           constant == constants_.end() ? nullptr : constant->second));
+               RewriteNode(graph.Inside(field), changed_.at(place)));
         AppendBytesField(kGraphNode, rewritten, out);
       } else {
         out += Text(field.whole);
       }
+      if (field.number == kGraphNode && added_.contains(place))
+        for (const OnnxPatch::Node* added : added_.at(place))
+          AppendBytesField(kGraphNode, EncodeNode(*added), out);
       if (field.number == kGraphValueInfo && !outputs_.empty()) RememberType(graph, field);
     }
     for (const std::string& name : outputs_) {
@@ -248,8 +297,9 @@ class GraphWriter {
   }
 
   const OnnxModel& model_;
-  std::map<size_t, const Change*> constants_, initializers_;
-  std::map<size_t, Attributes> attributes_;
+  std::map<size_t, const Change*> initializers_;
+  std::map<size_t, NodeChange> changed_;
+  std::map<size_t, std::vector<const OnnxPatch::Node*>> added_;
   std::set<std::string> outputs_;
   std::map<std::string, std::string> value_infos_;
 };
@@ -265,6 +315,19 @@ Status CheckRest(const OnnxModel& model, const OnnxPatch& patch, const Changes& 
         return UsageError("{}: the value and an attribute of Constant {} are both changed", place,
                           Quoted(tensor->name));
   }
+  for (const bool input : {true, false})
+    for (const OnnxPatch::Name& name : input ? patch.inputs : patch.results) {
+      const size_t slots = name.node >= model.nodes().size() ? 0
+                           : input ? model.nodes()[name.node].inputs.size()
+                                   : model.nodes()[name.node].outputs.size();
+      if (name.slot >= slots)
+        return UsageError("{}: node {} has no {} {}", place, name.node,
+                          input ? "input" : "output", name.slot);
+    }
+  for (const OnnxPatch::Node& node : patch.nodes)
+    if (node.after >= model.nodes().size() || node.op_type.empty() || node.outputs.empty())
+      return UsageError("{}: a new {} cannot stand behind node {} of {}", place,
+                        Quoted(node.op_type), node.after, model.nodes().size());
   for (const std::string& name : patch.outputs)
     if (model.Output(name) == nullptr && model.Producer(name) == nullptr)
       return UsageError("{}: no node gives a value {}", place, Quoted(name));

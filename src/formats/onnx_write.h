@@ -1,5 +1,5 @@
-// OnnxPatch: changes to an ONNX model (values of initializers and constants, attributes, further
-// outputs), and the writers that apply them to a copy. Every byte that no change concerns stays as
+// OnnxPatch: changes to an ONNX model (values of initializers and constants, attributes, what nodes
+// read, further nodes and outputs), and the writers that apply them to a copy. Every byte that no change concerns stays as
 // it was: unknown fields, names, order, padding.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -31,8 +32,30 @@ struct OnnxPatch {
     std::string name;
     std::variant<int64_t, float, std::string> value;
   };
+  // What a node reads in a slot, and what it calls a result, from now on.
+  struct Name {
+    size_t node = 0;  // OnnxNode::index
+    size_t slot = 0;  // one that the node has
+    std::string value;
+    bool operator==(const Name&) const = default;
+  };
+  // A node that stands behind another one in the file. A Constant has a value.
+  struct Node {
+    struct Value {
+      OnnxType type = OnnxType::kFloat;
+      std::vector<int64_t> dims;
+      std::vector<std::byte> bytes;  // little-endian
+    };
+    size_t after = 0;  // OnnxNode::index; several keep their order
+    std::string op_type, domain;
+    std::vector<std::string> inputs, outputs;
+    std::vector<std::pair<std::string, int64_t>> attributes;
+    std::optional<Value> value;
+  };
   std::vector<Tensor> tensors;
   std::vector<Attribute> attributes;
+  std::vector<Name> inputs, results;
+  std::vector<Node> nodes;
   std::vector<std::string> outputs;  // values that become graph outputs; those that are stay so
 };
 

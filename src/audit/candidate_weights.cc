@@ -1,0 +1,61 @@
+#include "audit/candidate_weights.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+
+void BlockInt8Rounder::Input(const WeightView& weight, bool, MatrixView<float> rows) const {
+  const auto found = blocks.find(weight.data);
+  if (found == blocks.end()) return;
+  const auto block = static_cast<size_t>(found->second);
+  for (size_t t = 0; t < rows.rows; ++t) {
+    const std::span<float> x = rows.row(t);
+    for (size_t begin = 0; begin < x.size(); begin += block) {
+      const auto part = x.subspan(begin, std::min(block, x.size() - begin));
+      float largest = 0;
+      for (const float e : part) largest = std::max(largest, std::abs(e));
+      if (!(largest > 0)) continue;
+      const float scale = largest / 127, inverse = 127 / largest;
+      for (float& e : part) e = std::nearbyint(e * inverse) * scale;
+    }
+  }
+}
+
+Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& candidate,
+                                       const AuditReport& report) {
+  CandidateWeights out{.model = reference};
+  const Graph graph(candidate);
+  const TensorType* f32 = FindTensorType("F32");
+  const auto replace = [&](const WeightId& id, const FoundMatrix& found) {
+    auto values = std::make_shared<std::vector<float>>(found.matrix.ReadAll(graph));
+    WeightView view{.tensor = ToString(id),
+                    .type = f32,
+                    .data = reinterpret_cast<const std::byte*>(values->data()),
+                    .rows = found.matrix.rows,
+                    .cols = found.matrix.cols,
+                    .row_stride = found.matrix.cols};
+    if (found.int8_block) out.rounder.blocks[view.data] = *found.int8_block;
+    out.model.weights.Set(id, view);
+    out.model.weights.Keep(std::move(values));
+    ++out.replaced;
+  };
+  for (const auto& [id, found] : report.decoder.matrices) {
+    const auto result = report.weights.find(id);
+    if (result == report.weights.end()) continue;
+    const WeightState state = result->second.state;
+    if (state != WeightState::kQuantized && state != WeightState::kRounded) continue;
+    replace(id, found);
+  }
+  // A head that shares the reference's table of embeddings may be a matrix of its own here.
+  const auto head = report.decoder.matrices.find({Role::kLmHead, Part::kWeight, -1, -1});
+  const auto table = report.decoder.matrices.find({Role::kEmbedTokens, Part::kWeight, -1, -1});
+  if (reference.spec.lm_head.tied && head != report.decoder.matrices.end() &&
+      table != report.decoder.matrices.end() && head->second.matrix.codes) {
+    out.model.spec.lm_head.tied = false;
+    replace({Role::kLmHead, Part::kWeight, -1, -1}, head->second);
+  }
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,329 @@
+// The tables of cosines and sines that feed each layer against the spec's RoPE. What a table means
+// is read off its first rows: row 0 is the factor on cos and sin, row 1 the frequencies.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "audit/findings.h"
+#include "reference/rope.h"
+#include "spec/fields.h"
+#include "spec/rope_facts.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kSameFrequency = 3e-6;  // relative, of numbers that went through fp32 cos and sin
+constexpr double kSameEntry = 1e-5;      // of early rows: a lower precision would miss it
+constexpr int64_t kEarlyRows = 8;
+constexpr int64_t kMaxRows = int64_t{1} << 24;
+
+struct Table {
+  int64_t rows = 0, half = 0;
+  std::vector<float> cos, sin;
+  double amplitude = 1;
+  std::vector<double> inverse;  // frequencies
+};
+
+std::optional<Table> ReadTable(const Graph& graph, const FoundRope& rope, int64_t first) {
+  if (!rope.cos || !rope.sin || rope.cos->shape.size() != 2 || rope.cos->shape != rope.sin->shape)
+    return std::nullopt;
+  Table table{.rows = rope.cos->shape[0] - first, .half = rope.cos->shape[1]};
+  if (table.rows < 2 || table.half < 1 || rope.cos->elements() > kMaxRows * 64) return std::nullopt;
+  const auto part = [&](const ConstantView& view) {
+    ConstantView rows = view;
+    rows.offset += first * rows.strides[0];
+    rows.shape[0] = table.rows;
+    return graph.Read(rows);
+  };
+  table.cos = part(*rope.cos);
+  table.sin = part(*rope.sin);
+  const auto half = static_cast<size_t>(table.half);
+  table.amplitude = std::hypot(double{table.cos[0]}, double{table.sin[0]});
+  for (size_t i = 0; i < half; ++i)
+    table.inverse.push_back(std::atan2(double{table.sin[half + i]}, double{table.cos[half + i]}));
+  return table;
+}
+
+bool SameFrequencies(const Table& table, const RopeSpec& rope, int64_t length) {
+  const std::vector<float> expected = InverseFrequencies(rope, length);
+  if (expected.size() != table.inverse.size()) return false;
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (std::abs(table.inverse[i] - double{expected[i]}) > kSameFrequency * double{expected[i]})
+      return false;
+  return true;
+}
+
+bool SameAmplitude(const Table& table, const RopeSpec& rope) {
+  return std::abs(table.amplitude - RopeAttentionFactor(rope)) < 1e-6 * table.amplitude;
+}
+
+double EarlyError(const Table& table, const RopeSpec& rope, int64_t length) {
+  const int64_t rows = std::min(table.rows, kEarlyRows);
+  const RopeTable expected(rope, 0, rows, length);
+  double worst = 0;
+  for (size_t i = 0; i < expected.cos.size(); ++i)
+    worst = std::max({worst, std::abs(double{expected.cos[i]} - double{table.cos[i]}),
+                      std::abs(double{expected.sin[i]} - double{table.sin[i]})});
+  return worst;
+}
+
+std::string ScalingText(const std::optional<RopeScaling>& scaling) {
+  if (!scaling) return "no scaling";
+  if (const auto* linear = std::get_if<LinearScaling>(&*scaling))
+    return fmt::format("linear factor {:.6g}", linear->factor);
+  if (const auto* dynamic = std::get_if<DynamicScaling>(&*scaling))
+    return fmt::format("dynamic factor {:.6g}", dynamic->factor);
+  if (const auto* llama3 = std::get_if<Llama3Scaling>(&*scaling))
+    return fmt::format("llama3 factor {:.6g}", llama3->factor);
+  if (const auto* yarn = std::get_if<YarnScaling>(&*scaling))
+    return fmt::format("yarn factor {:.6g}, attention factor {:.6g}", yarn->factor,
+                       yarn->attention_factor);
+  if (std::holds_alternative<LongRopeScaling>(*scaling)) return "longrope";
+  return "factors of its own for each frequency";
+}
+
+std::string RopeText(const RopeSpec& rope) {
+  return fmt::format("theta {:g}, {}", rope.theta, ScalingText(rope.scaling));
+}
+
+class Ropes {
+ public:
+  Ropes(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out)
+      : spec_(spec), graph_(graph), report_(report), out_(out) {}
+
+  void Run() {
+    const size_t layers = std::min(report_.decoder.layers.size(), spec_.layers.size());
+    for (size_t i = 0; i < layers; ++i) {
+      const auto& found = report_.decoder.layers[i].attention;
+      if (!found || !std::holds_alternative<AttentionSpec>(spec_.layers[i].mixer)) continue;
+      One(static_cast<int>(i), FindRope(spec_.layers[i]), *found);
+    }
+    if (unread_ > 0)
+      report_.notes.push_back(
+          fmt::format("the RoPE tables of {} layers are made while the graph runs, and were not "
+                      "compared",
+                      unread_));
+  }
+
+ private:
+  void One(int layer, const RopeSpec* expected, const FoundAttention& found) {
+    if (!found.rope_read) {
+      ++unread_;
+      return;
+    }
+    if ((expected != nullptr) != found.rope.has_value()) {
+      Presence(layer, expected, found);
+      return;
+    }
+    if (expected == nullptr) return;
+    const FoundRope& rope = *found.rope;
+    if (rope.interleaved != (expected->layout == RopeLayout::kInterleaved)) {
+      RawFinding raw{.kind = FindingKind::kRope, .layer = layer, .path = "mixer.rope.layout"};
+      raw.what = "other elements of a head turn together";
+      raw.expected = rope.interleaved ? "halves" : "pairs";
+      raw.found = rope.interleaved ? "pairs" : "halves";
+      raw.edit_json = rope.interleaved ? "\"interleaved\"" : "\"half\"";
+      raw.patch.attributes.push_back({.node = Source(rope.node),
+                                      .name = std::string(rope.interleaved_attribute),
+                                      .value = int64_t{rope.interleaved ? 0 : 1}});
+      out_.Add(std::move(raw));
+    }
+    const auto* longrope =
+        expected->scaling ? std::get_if<LongRopeScaling>(&*expected->scaling) : nullptr;
+    if (longrope != nullptr && rope.long_row > 0) {
+      Compare(layer, *expected, found, 0, 1);
+      Compare(layer, *expected, found, rope.long_row,
+              longrope->original_max_position_embeddings + 1);
+      return;
+    }
+    Compare(layer, *expected, found, 0, 1);
+  }
+
+  size_t Source(int node) const { return static_cast<size_t>(graph_.node(node).source); }
+
+  std::string RopeJson(int layer, const RopeSpec& rope) const {
+    ModelSpec edited = spec_;
+    std::get<AttentionSpec>(edited.layers[static_cast<size_t>(layer)].mixer).rope = rope;
+    const auto json = GetField(edited, fmt::format("layers[{}].mixer.rope", layer));
+    return json ? json->dump() : "null";
+  }
+
+  void Presence(int layer, const RopeSpec* expected, const FoundAttention& found) {
+    RawFinding raw{.kind = FindingKind::kRope, .layer = layer, .path = "mixer.rope"};
+    if (expected != nullptr) {
+      raw.what = "queries and keys are not rotated";
+      raw.expected = RopeText(*expected);
+      raw.found = "none";
+      raw.edit_json = "null";
+    } else {
+      raw.what = "a rotation where there is none";
+      raw.expected = "none";
+      raw.found = "a rotation";
+      for (const LayerSpec& other : spec_.layers)
+        if (const RopeSpec* rope = FindRope(other)) raw.edit_json = RopeJson(layer, *rope);
+    }
+    if (found.gqa && expected == nullptr)
+      raw.patch.attributes.push_back(
+          {.node = Source(found.node), .name = "do_rotary", .value = int64_t{0}});
+    else
+      raw.how_to = "export again: the rotation is an operator of its own";
+    out_.Add(std::move(raw));
+  }
+
+  void Compare(int layer, const RopeSpec& expected, const FoundAttention& found, int64_t first,
+               int64_t length) {
+    const auto table = ReadTable(graph_, *found.rope, first);
+    if (!table) {
+      ++unread_;
+      return;
+    }
+    RawFinding raw{.kind = FindingKind::kRope, .layer = layer, .path = "mixer.rope"};
+    raw.expected = RopeText(expected);
+    if (table->half * 2 != expected.rotary_dim) {
+      raw.path = "mixer.rope.rotary_dim";
+      raw.what = "another part of each head turns";
+      raw.expected = std::to_string(expected.rotary_dim);
+      raw.found = std::to_string(table->half * 2);
+      raw.edit_json = raw.found;
+      raw.how_to = "export again with this rotary dimension";
+      out_.Add(std::move(raw));
+      return;
+    }
+    const bool frequencies = SameFrequencies(*table, expected, length);
+    const bool amplitude = SameAmplitude(*table, expected);
+    if (frequencies && amplitude) {
+      if (EarlyError(*table, expected, length) < kSameEntry) return;
+      raw.what = "the tables of cosines and sines differ after their first rows";
+      raw.found = "other entries";
+    } else if (const auto named = Explain(layer, *table, expected, length)) {
+      raw.found = RopeText(named->rope);
+      raw.what = named->what;
+      raw.edit_json = RopeJson(layer, named->rope);
+    } else {
+      raw.what = "other factors on cos and sin";
+      raw.found = fmt::format("a factor of {:.6g}", table->amplitude);
+    }
+    if (!SetTable(layer, expected, found, first, *table, length, raw.patch))
+      raw.how_to = "export again: other layers read the same tables, and rightly";
+    out_.Add(std::move(raw));
+  }
+
+  struct Named {
+    RopeSpec rope;
+    std::string what;
+  };
+
+  std::optional<Named> Explain(int layer, const Table& table, const RopeSpec& expected,
+                               int64_t length) const {
+    const auto fits = [&](const RopeSpec& rope) {
+      return SameFrequencies(table, rope, length) && SameAmplitude(table, rope);
+    };
+    RopeSpec tried = expected;
+    tried.scaling.reset();
+    if (expected.scaling && fits(tried)) return Named{tried, "the scaling is missing"};
+    for (size_t i = 0; i < spec_.layers.size(); ++i) {
+      const RopeSpec* other = FindRope(spec_.layers[i]);
+      if (other == nullptr || *other == expected || static_cast<int>(i) == layer) continue;
+      if (fits(*other)) return Named{*other, "the RoPE of other layers"};
+      tried = expected;
+      tried.scaling = other->scaling;
+      if (fits(tried)) return Named{tried, "the scaling of other layers"};
+      tried = *other;
+      tried.scaling = expected.scaling;
+      if (fits(tried)) return Named{tried, "theta of other layers"};
+    }
+    // theta and one factor from the first and the last frequency.
+    const std::vector<double>& inverse = table.inverse;
+    const size_t last = inverse.size() - 1;
+    if (inverse.front() > 0 && inverse[last] > 0) {
+      RopeSpec fit = expected;
+      fit.scaling.reset();
+      const double factor = 1 / inverse.front();
+      if (last > 0) {
+        const double exponent =
+            2.0 * static_cast<double>(last) / static_cast<double>(expected.rotary_dim);
+        fit.theta = std::pow(inverse.front() / inverse[last], 1 / exponent);
+        if (std::abs(fit.theta - std::round(fit.theta)) < 1e-4 * fit.theta)
+          fit.theta = std::round(fit.theta);
+        if (std::abs(fit.theta - expected.theta) < 1e-5 * expected.theta)
+          fit.theta = expected.theta;
+      }
+      if (std::abs(factor - 1) > 1e-6) {
+        const double neat = std::round(factor * 1e4) / 1e4;
+        fit.scaling = LinearScaling{std::abs(neat - factor) < 1e-5 * factor ? neat : factor};
+      }
+      if (fits(fit))
+        return Named{fit, fit.theta == expected.theta ? "another scaling" : "another theta"};
+    }
+    if (const auto* yarn = expected.scaling ? std::get_if<YarnScaling>(&*expected.scaling) : nullptr;
+        yarn != nullptr && SameFrequencies(table, expected, length)) {
+      tried = expected;
+      std::get<YarnScaling>(*tried.scaling).attention_factor = table.amplitude;
+      return Named{tried, "another attention factor"};
+    }
+    if (std::abs(table.amplitude - 1) > 1e-6) return std::nullopt;
+    FrequencyFactors factors;
+    for (size_t i = 0; i < inverse.size(); ++i) {
+      if (!(inverse[i] > 0)) return std::nullopt;
+      factors.factors.push_back(std::pow(expected.theta, -2.0 * static_cast<double>(i) /
+                                                             static_cast<double>(
+                                                                 expected.rotary_dim)) /
+                                inverse[i]);
+    }
+    tried = expected;
+    tried.scaling = factors;
+    return Named{tried, "other frequencies"};
+  }
+
+  bool SetTable(int layer, const RopeSpec& expected, const FoundAttention& found, int64_t first,
+                const Table& table, int64_t length, OnnxPatch& patch) const {
+    const FoundRope& rope = *found.rope;
+    for (size_t i = 0; i < report_.decoder.layers.size() && i < spec_.layers.size(); ++i) {
+      const auto& other = report_.decoder.layers[i].attention;
+      const RopeSpec* wanted = FindRope(spec_.layers[i]);
+      if (!other || !other->rope || !other->rope->cos || static_cast<int>(i) == layer) continue;
+      const bool shared = other->rope->cos->tensor == rope.cos->tensor;
+      if (wanted == nullptr || *wanted == expected) {
+        // A layer that has it right lends its tables.
+        if (!shared && found.gqa && other->gqa && wanted != nullptr) {
+          const auto theirs = ReadTable(graph_, *other->rope, first);
+          if (theirs && SameFrequencies(*theirs, expected, length) &&
+              SameAmplitude(*theirs, expected)) {
+            for (const size_t slot : {size_t{7}, size_t{8}})
+              patch.inputs.push_back({.node = Source(found.node),
+                                      .slot = slot,
+                                      .value = graph_.Name(graph_.node(other->node).In(slot))});
+            return true;
+          }
+        }
+        continue;
+      }
+      if (shared) return false;
+    }
+    const RopeTable right(expected, 0, table.rows, length);
+    for (const bool cos : {true, false}) {
+      ConstantView rows = cos ? *rope.cos : *rope.sin;
+      rows.offset += first * rows.strides[0];
+      rows.shape[0] = table.rows;
+      auto tensor = PatchOf(graph_, rows, cos ? right.cos : right.sin);
+      if (!tensor) return false;
+      patch.tensors.push_back(*std::move(tensor));
+    }
+    return true;
+  }
+
+  const ModelSpec& spec_;
+  const Graph& graph_;
+  AuditReport& report_;
+  Collector& out_;
+  int unread_ = 0;
+};
+
+}  // namespace
+
+void CompareRopes(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out) {
+  Ropes(spec, graph, report, out).Run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+#include "audit/repair.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unistd.h>
+
+#include "base/mapped_file.h"
+#include "base/quoted.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Bytes that a patch changes take the place of the merged ones.
+void Overlay(const OnnxTensor& original, const OnnxPatch::Tensor& from, OnnxPatch::Tensor& to) {
+  const size_t n = std::min({original.bytes.size(), from.bytes.size(), to.bytes.size()});
+  for (size_t i = 0; i < n; ++i)
+    if (from.bytes[i] != original.bytes[i]) to.bytes[i] = from.bytes[i];
+}
+
+Status AddPatch(const OnnxModel& model, const OnnxPatch& from, OnnxPatch& to) {
+  for (const OnnxPatch::Tensor& tensor : from.tensors) {
+    const OnnxTensor* original = model.Tensor(tensor.name);
+    if (original == nullptr)
+      return InputError("{}: no tensor is called {}", model.path().string(), Quoted(tensor.name));
+    const auto at = std::find_if(to.tensors.begin(), to.tensors.end(),
+                                 [&](const auto& t) { return t.name == tensor.name; });
+    if (at == to.tensors.end())
+      to.tensors.push_back(tensor);
+    else
+      Overlay(*original, tensor, *at);
+  }
+  for (const OnnxPatch::Attribute& attribute : from.attributes) {
+    std::erase_if(to.attributes, [&](const auto& a) {
+      return a.node == attribute.node && a.name == attribute.name;
+    });
+    to.attributes.push_back(attribute);
+  }
+  const auto names = [](const std::vector<OnnxPatch::Name>& some,
+                        std::vector<OnnxPatch::Name>& all) {
+    for (const OnnxPatch::Name& name : some)
+      if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
+  };
+  names(from.inputs, to.inputs);
+  names(from.results, to.results);
+  for (const OnnxPatch::Node& node : from.nodes)
+    if (std::none_of(to.nodes.begin(), to.nodes.end(),
+                     [&](const auto& n) { return n.outputs == node.outputs; }))
+      to.nodes.push_back(node);
+  return {};
+}
+
+Status SetJson(Json& json, const ConfigPatch& patch) {
+  const Json::json_pointer at(patch.pointer);
+  const Json::json_pointer parent = at.parent_pointer();
+  if (!json.contains(parent) || !json.at(parent).is_object())
+    return InputError("{}: expected an object at {}", patch.file, parent.to_string());
+  if (patch.value.is_null())
+    json.at(parent).erase(at.back());
+  else
+    json.at(parent)[at.back()] = patch.value;
+  return {};
+}
+
+}  // namespace
+
+bool RepairPlan::empty() const { return changes.empty(); }
+
+Result<RepairPlan> PlanRepair(const OnnxModel& candidate, const AuditReport& report) {
+  RepairPlan plan;
+  std::map<std::string, Json> files;
+  for (const Finding& finding : report.findings) {
+    if (finding.kind == FindingKind::kQuantized) continue;
+    if (!finding.repairable()) {
+      plan.left.push_back(fmt::format("{} ({})", finding.sentence,
+                                      finding.how_to.empty() ? "export again" : finding.how_to));
+      continue;
+    }
+    LS_RETURN_IF_ERROR(AddPatch(candidate, finding.patch, plan.patch));
+    for (const ConfigPatch& patch : finding.config) {
+      auto at = files.find(patch.file);
+      if (at == files.end()) {
+        const fs::path path = candidate.folder() / patch.file;
+        LS_TRY(const std::string text, ReadTextFile(path));
+        LS_TRY(Json json, ParseJson(text, path.string()));
+        at = files.emplace(patch.file, std::move(json)).first;
+      }
+      LS_RETURN_IF_ERROR(SetJson(at->second, patch));
+    }
+    plan.changes.push_back(finding.sentence);
+  }
+  for (const auto& [file, json] : files)
+    plan.texts[file] = json.dump(4, ' ', false, Json::error_handler_t::replace) + "\n";
+  return plan;
+}
+
+Status WriteRepair(const OnnxModel& candidate, const RepairPlan& plan, const fs::path& out) {
+  return WriteOnnx(candidate, plan.patch, out, plan.texts);
+}
+
+Status RepairInPlace(const OnnxModel& candidate, const RepairPlan& plan) {
+  std::error_code error;
+  const fs::path folder = fs::canonical(candidate.folder(), error);
+  if (error)
+    return InputError("{}: cannot be found: {}", candidate.folder().string(), error.message());
+  const fs::path fresh = folder.string() + fmt::format(".repaired.{}", getpid());
+  const fs::path old = folder.string() + fmt::format(".before-repair.{}", getpid());
+  LS_RETURN_IF_ERROR(WriteRepair(candidate, plan, fresh));
+  fs::rename(folder, old, error);
+  if (error) {
+    std::error_code ignored;
+    fs::remove_all(fresh, ignored);
+    return InputError("{}: cannot be moved aside: {}", folder.string(), error.message());
+  }
+  fs::rename(fresh, folder, error);
+  if (error) {
+    std::error_code ignored;
+    fs::rename(old, folder, ignored);
+    fs::remove_all(fresh, ignored);
+    return InputError("{}: cannot be replaced: {}", folder.string(), error.message());
+  }
+  fs::remove_all(old, error);
+  return {};
+}
+
+}  // namespace lockstep
