@@ -58,9 +58,9 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
   if (result.max_abs <= 3e-7 * std::max(1.0, largest)) return result;
   const double v = (aa - sa * sa / n) * (bb - sb * sb / n);
   result.correlation = v > 0 ? (ab - sa * sb / n) / std::sqrt(v) : 0;
-  result.state = bb == 0                                     ? WeightState::kZeroed
+  result.state = bb == 0                                        ? WeightState::kZeroed
                  : !b.type->plain() && result.correlation > 0.9 ? WeightState::kQuantized
-                                                               : WeightState::kDiffers;
+                                                                : WeightState::kDiffers;
   result.bits = static_cast<int>(std::lround(b.type->bits_per_weight()));
   result.block = b.type->block_elements;
   if (result.state == WeightState::kDiffers && b.type->bits_per_weight() <= 16 && b.type->plain() &&
@@ -76,8 +76,7 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
 Result<AuditReport> Audit(const Model& reference, const Model& candidate) {
   AuditReport report;
   Collector collector;
-  for (const FieldDifference& difference :
-       JoinLayers(Diff(reference.spec, candidate.spec))) {
+  for (const FieldDifference& difference : JoinLayers(Diff(reference.spec, candidate.spec))) {
     if (difference.path == "architecture") continue;
     RawFinding raw{.kind = FindingKind::kStructure, .path = difference.path};
     raw.what = "another fact";

@@ -65,10 +65,10 @@ struct Finding {
 
 enum class WeightState : uint8_t {
   kEqual,
-  kRounded,     // exactly the reference's number in fewer bits
-  kQuantized,   // codes that follow the reference's numbers
-  kScaled,      // times `factor`
-  kOffset,      // plus `factor`
+  kRounded,    // exactly the reference's number in fewer bits
+  kQuantized,  // codes that follow the reference's numbers
+  kScaled,     // times `factor`
+  kOffset,     // plus `factor`
   kZeroed,
   kOther,       // equal to `other`
   kTransposed,  // square, and equal to the transposed
@@ -101,7 +101,8 @@ struct AuditReport {
   bool healthy() const;
 };
 
-// The candidate's folder may hold genai_config.json, tokenizer.json and templates besides the model.
+// The candidate's folder may hold genai_config.json, tokenizer.json and templates besides the
+// model.
 Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate);
 
 // Of a checkpoint (a GGUF file or a Hugging Face folder): specs by Diff, weights by role.

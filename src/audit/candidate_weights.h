@@ -1,6 +1,6 @@
-// The reference with the candidate's own weights: its codes dequantized, its rounded numbers as they
-// are. What still differs then is no matter of precision. And the rounding of activations that some
-// of its operators do, for the reference to do as well.
+// The reference with the candidate's own weights: its codes dequantized, its rounded numbers as
+// they are. What still differs then is no matter of precision. And the rounding of activations that
+// some of its operators do, for the reference to do as well.
 #pragma once
 
 #include <map>

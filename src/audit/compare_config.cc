@@ -78,8 +78,7 @@ class Configs {
     raw.what = what;
     raw.expected = Short(&expected);
     raw.found = Short(found);
-    if (how_to.empty())
-      raw.config.push_back({std::string(kFile), pointer, expected});
+    if (how_to.empty()) raw.config.push_back({std::string(kFile), pointer, expected});
     raw.how_to = std::move(how_to);
     out_.Add(std::move(raw));
   }
@@ -88,7 +87,8 @@ class Configs {
               const std::string& what) {
     if (expected <= 0) return;
     const Json* found = At(json, pointer);
-    if (found != nullptr && found->is_number() && found->get<double>() == static_cast<double>(expected))
+    if (found != nullptr && found->is_number() &&
+        found->get<double>() == static_cast<double>(expected))
       return;
     Differs(pointer, what, expected, found);
   }
@@ -123,9 +123,9 @@ class Configs {
   void Search(const Json& json) {
     const Json& generation = reference_.checkpoint.generation_config;
     if (!generation.is_object()) return;
-    constexpr std::string_view kKeys[] = {"do_sample",          "temperature",    "top_k",
-                                          "top_p",              "min_length",     "length_penalty",
-                                          "repetition_penalty", "num_beams"};
+    constexpr std::string_view kKeys[] = {
+        "do_sample",      "temperature",        "top_k",    "top_p", "min_length",
+        "length_penalty", "repetition_penalty", "num_beams"};
     for (const std::string_view key : kKeys) {
       const auto wanted = generation.find(std::string(key));
       if (wanted == generation.end() || wanted->is_null()) continue;
@@ -195,13 +195,13 @@ class Configs {
     if (!mine || !other) {
       parts.push_back("the file");
     } else {
-      for (const char* part : {"added_tokens", "normalizer", "pre_tokenizer", "model",
-                               "post_processor", "decoder"}) {
+      for (const char* part :
+           {"added_tokens", "normalizer", "pre_tokenizer", "model", "post_processor", "decoder"}) {
         const std::string pointer = fmt::format("/{}", part);
         const Json *x = At(*mine, pointer), *y = At(*other, pointer);
-        const bool same = x == nullptr || y == nullptr ? (x == nullptr || x->is_null()) &&
-                                                             (y == nullptr || y->is_null())
-                                                       : Json::diff(*x, *y).empty();
+        const bool same = x == nullptr || y == nullptr
+                              ? (x == nullptr || x->is_null()) && (y == nullptr || y->is_null())
+                              : Json::diff(*x, *y).empty();
         if (!same) parts.push_back(part);
       }
     }

@@ -63,8 +63,8 @@ class Facts {
       raw.how_to = "export again: layers cannot be added or taken away in place";
       out_.Add(std::move(raw));
     }
-    OneScale("embedding.scale", -1, spec_.embedding.scale, found_.embedding_scale,
-             found_.embedded, found_.matrices.contains({Role::kEmbedTokens, Part::kWeight, -1, -1}));
+    OneScale("embedding.scale", -1, spec_.embedding.scale, found_.embedding_scale, found_.embedded,
+             found_.matrices.contains({Role::kEmbedTokens, Part::kWeight, -1, -1}));
     Norms();
     const size_t layers = std::min(found_.layers.size(), spec_.layers.size());
     for (size_t i = 0; i < layers; ++i) {
@@ -94,7 +94,8 @@ class Facts {
     raw.expected = Number(want);
     raw.found = Number(got);
     raw.edit_json = ScaleJson(got);
-    if (Same(Rounded(expected.value, Rounding::kTwoDecimals), found.value)) {
+    if (expected.divide == found.divides &&
+        Same(Rounded(expected.value, Rounding::kTwoDecimals), found.value)) {
       raw.what = "the scale is rounded to two decimals";
       raw.edit_path = path + ".rounding";
       raw.edit_json = "\"two_decimals\"";
@@ -106,10 +107,10 @@ class Facts {
       raw.what = "another scale";
     }
     const double stored = found.divides ? 1 / want : want;
-    const bool done = found.constant != kNoValue
-                          ? SetScalar(graph_, found.constant, found.node, stored, raw.patch)
-                          : insert_at != kNoValue &&
-                                InsertScalar(graph_, insert_at, "Mul", want, raw.patch);
+    const bool done =
+        found.constant != kNoValue
+            ? SetScalar(graph_, found.constant, found.node, stored, raw.patch)
+            : insert_at != kNoValue && InsertScalar(graph_, insert_at, "Mul", want, raw.patch);
     if (!done) raw.how_to = "export again with the scale: the graph has no place for it";
     out_.Add(std::move(raw));
   }
@@ -133,9 +134,8 @@ class Facts {
     raw.expected = fmt::format("{:.6g}", expected.eps);
     raw.found = fmt::format("{:.6g}", found.eps);
     raw.edit_json = Json(found.eps).dump();
-    raw.patch.attributes.push_back({.node = Source(found.node),
-                                    .name = "epsilon",
-                                    .value = static_cast<float>(expected.eps)});
+    raw.patch.attributes.push_back(
+        {.node = Source(found.node), .name = "epsilon", .value = static_cast<float>(expected.eps)});
     out_.Add(std::move(raw));
   }
 
@@ -187,20 +187,19 @@ class Facts {
            .value = static_cast<float>(old > 0 ? want / found.scale * old : want)});
       out_.Add(std::move(raw));
     }
-    const bool same_cap =
-        expected.logit_softcap.has_value() == found.softcap.has_value() &&
-        (!found.softcap || Same(*found.softcap, *expected.logit_softcap));
+    const bool same_cap = expected.logit_softcap.has_value() == found.softcap.has_value() &&
+                          (!found.softcap || Same(*found.softcap, *expected.logit_softcap));
     if (!same_cap) {
-      RawFinding raw{.kind = FindingKind::kAttention, .layer = layer,
-                     .path = "mixer.logit_softcap"};
+      RawFinding raw{
+          .kind = FindingKind::kAttention, .layer = layer, .path = "mixer.logit_softcap"};
       raw.what = "another soft cap of attention";
       raw.expected = NumberOrNone(expected.logit_softcap);
       raw.found = NumberOrNone(found.softcap);
       raw.edit_json = found.softcap ? Json(*found.softcap).dump() : "null";
-      raw.patch.attributes.push_back({.node = Source(found.node),
-                                      .name = "softcap",
-                                      .value = static_cast<float>(
-                                          expected.logit_softcap.value_or(0))});
+      raw.patch.attributes.push_back(
+          {.node = Source(found.node),
+           .name = "softcap",
+           .value = static_cast<float>(expected.logit_softcap.value_or(0))});
       out_.Add(std::move(raw));
     }
     if (expected.clip_qkv && found.clip && !Same(*expected.clip_qkv, *found.clip)) {
@@ -243,8 +242,8 @@ class Facts {
     const bool shifted = !wanted.empty() && !had.empty() && wanted != had;
     for (const auto& [layer, want] : wrong) {
       const FoundAttention& found = *found_.layers[static_cast<size_t>(layer)].attention;
-      RawFinding raw{.kind = FindingKind::kAttention, .layer = layer,
-                     .path = "mixer.sliding_window"};
+      RawFinding raw{
+          .kind = FindingKind::kAttention, .layer = layer, .path = "mixer.sliding_window"};
       if (shifted) {
         raw.what = "the windows are on the wrong layers";
         raw.expected = fmt::format("{} on layers {}", *size, JoinNumbers(wanted));
@@ -278,9 +277,8 @@ class Facts {
     for (const FoundLayer& layer : found_.layers) {
       if (!layer.attention || layer.attention->gqa || layer.attention->window != want) continue;
       if (layer.attention->mask == kNoValue) continue;
-      patch.inputs.push_back({.node = node,
-                              .slot = found.mask_slot,
-                              .value = graph_.Name(layer.attention->mask)});
+      patch.inputs.push_back(
+          {.node = node, .slot = found.mask_slot, .value = graph_.Name(layer.attention->mask)});
       return true;
     }
     if (found.window) {
@@ -333,7 +331,8 @@ class Facts {
           {.after = after,
            .op_type = "Constant",
            .outputs = {base + output},
-           .value = OnnxPatch::Node::Value{type, std::move(dims), bytes ? *bytes : std::vector<std::byte>{}}});
+           .value = OnnxPatch::Node::Value{type, std::move(dims),
+                                           bytes ? *bytes : std::vector<std::byte>{}}});
     };
     constant(0, "zero", {});
     constant(1, "one", {});
@@ -411,8 +410,8 @@ class Facts {
     if (moe == nullptr || !found.routing) return;
     const FoundRouting& routing = *found.routing;
     if (routing.top_k && *routing.top_k != moe->num_experts_per_tok) {
-      RawFinding raw{.kind = FindingKind::kRouting, .layer = layer,
-                     .path = "mlp.num_experts_per_tok"};
+      RawFinding raw{
+          .kind = FindingKind::kRouting, .layer = layer, .path = "mlp.num_experts_per_tok"};
       raw.what = "another number of experts a token";
       raw.expected = std::to_string(moe->num_experts_per_tok);
       raw.found = std::to_string(*routing.top_k);
@@ -425,13 +424,13 @@ class Facts {
         raw.how_to = "export again with this many experts a token";
       out_.Add(std::move(raw));
     }
-    const bool normalizes = moe->router.normalize_top_k ||
-                            moe->router.scoring == RouterScoring::kTopKThenSoftmax;
+    const bool normalizes =
+        moe->router.normalize_top_k || moe->router.scoring == RouterScoring::kTopKThenSoftmax;
     // The operator takes softmax over all experts, and over the chosen ones when it normalizes.
     if (routing.normalize && graph_.node(routing.node).op == "MoE" &&
         *routing.normalize != normalizes) {
-      RawFinding raw{.kind = FindingKind::kRouting, .layer = layer,
-                     .path = "mlp.router.normalize_top_k"};
+      RawFinding raw{
+          .kind = FindingKind::kRouting, .layer = layer, .path = "mlp.router.normalize_top_k"};
       raw.what = normalizes ? "the weights of the chosen experts are not normalized"
                             : "the weights of the chosen experts are normalized";
       raw.expected = normalizes ? "true" : "false";
@@ -452,8 +451,8 @@ class Facts {
     const auto& got = found_.logit_softcap;
     if (want.has_value() == got.has_value() && (!want || Same(*want, *got))) return;
     RawFinding raw{.kind = FindingKind::kScale, .path = "lm_head.logit_softcap"};
-    raw.what = want && !got ? "the soft cap of the logits is missing"
-                            : "another soft cap of the logits";
+    raw.what =
+        want && !got ? "the soft cap of the logits is missing" : "another soft cap of the logits";
     raw.expected = NumberOrNone(want);
     raw.found = NumberOrNone(got);
     raw.edit_json = got ? Json(*got).dump() : "null";
@@ -474,8 +473,7 @@ class Facts {
 
 }  // namespace
 
-void CompareFacts(const Model& reference, const Graph& graph, AuditReport& report,
-                  Collector& out) {
+void CompareFacts(const Model& reference, const Graph& graph, AuditReport& report, Collector& out) {
   Facts(reference, graph, report, out).Run();
 }
 

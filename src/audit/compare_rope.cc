@@ -163,12 +163,79 @@ class Ropes {
       for (const LayerSpec& other : spec_.layers)
         if (const RopeSpec* rope = FindRope(other)) raw.edit_json = RopeJson(layer, *rope);
     }
-    if (found.gqa && expected == nullptr)
-      raw.patch.attributes.push_back(
-          {.node = Source(found.node), .name = "do_rotary", .value = int64_t{0}});
-    else
-      raw.how_to = "export again: the rotation is an operator of its own";
+    if (!SetPresence(expected, found, raw.patch))
+      raw.how_to = "export again: the graph has no rotation that could be lent or taken away";
     out_.Add(std::move(raw));
+  }
+
+  // Takes the rotation away, or lends that of a layer that turns as this one should.
+  bool SetPresence(const RopeSpec* expected, const FoundAttention& found, OnnxPatch& patch) const {
+    const size_t node = Source(found.node);
+    if (expected == nullptr) {
+      if (found.gqa && found.rope_nodes[0] < 0) {
+        patch.attributes.push_back({.node = node, .name = "do_rotary", .value = int64_t{0}});
+        return true;
+      }
+      for (const int rotates : found.rope_nodes) {
+        // The operator's input takes the place of its output, for everybody who reads it.
+        if (rotates < 0) return false;
+        const int out = graph_.node(rotates).Out(0);
+        for (const int reader : graph_.Consumers(out))
+          for (size_t s = 0; s < graph_.node(reader).in.size(); ++s)
+            if (graph_.node(reader).in[s] == out)
+              patch.inputs.push_back({.node = Source(reader),
+                                      .slot = s,
+                                      .value = graph_.Name(graph_.node(rotates).In(0))});
+      }
+      return true;
+    }
+    for (size_t i = 0; i < report_.decoder.layers.size() && i < spec_.layers.size(); ++i) {
+      const auto& donor = report_.decoder.layers[i].attention;
+      const RopeSpec* theirs = FindRope(spec_.layers[i]);
+      if (!donor || !donor->rope || theirs == nullptr || !(*theirs == *expected)) continue;
+      if (found.gqa && donor->gqa && donor->rope_nodes[0] < 0) {
+        if (graph_.node(found.node).in.size() < 9) continue;
+        patch.attributes.push_back({.node = node, .name = "do_rotary", .value = int64_t{1}});
+        for (const size_t slot : {size_t{7}, size_t{8}})
+          patch.inputs.push_back({.node = node,
+                                  .slot = slot,
+                                  .value = graph_.Name(graph_.node(donor->node).In(slot))});
+        return true;
+      }
+      if (LendOperators(*donor, found, patch)) return true;
+    }
+    return false;
+  }
+
+  bool LendOperators(const FoundAttention& donor, const FoundAttention& found,
+                     OnnxPatch& patch) const {
+    OnnxPatch lent;
+    for (size_t slot = 0; slot < 2; ++slot) {
+      const int like = donor.rope_nodes[slot];
+      const int value = graph_.node(found.node).In(slot);
+      // The operator stands directly before attention, as the lender's does.
+      if (like < 0 || value == kNoValue ||
+          graph_.node(donor.node).In(slot) != graph_.node(like).Out(0))
+        return false;
+      const int producer = graph_.Producer(value);
+      if (producer < 0) return false;
+      OnnxPatch::Node fresh{.after = Source(producer),
+                            .op_type = std::string(graph_.node(like).op),
+                            .domain = graph_.node(like).microsoft ? "com.microsoft" : "",
+                            .outputs = {graph_.Name(value) + "_rotated"}};
+      for (size_t s = 0; s < graph_.node(like).in.size(); ++s) {
+        const int in = graph_.node(like).in[s];
+        if (s > 0 && graph_.Producer(in) >= producer) return false;
+        fresh.inputs.push_back(s == 0 ? graph_.Name(value) : in == kNoValue ? "" : graph_.Name(in));
+      }
+      for (const char* name : {"num_heads", "rotary_embedding_dim", "interleaved"})
+        if (graph_.Has(like, name)) fresh.attributes.emplace_back(name, graph_.Int(like, name, 0));
+      lent.inputs.push_back(
+          {.node = Source(found.node), .slot = slot, .value = graph_.Name(value) + "_rotated"});
+      lent.nodes.push_back(std::move(fresh));
+    }
+    patch = std::move(lent);
+    return true;
   }
 
   void Compare(int layer, const RopeSpec& expected, const FoundAttention& found, int64_t first,
@@ -256,20 +323,24 @@ class Ropes {
       if (fits(fit))
         return Named{fit, fit.theta == expected.theta ? "another scaling" : "another theta"};
     }
-    if (const auto* yarn = expected.scaling ? std::get_if<YarnScaling>(&*expected.scaling) : nullptr;
-        yarn != nullptr && SameFrequencies(table, expected, length)) {
+    if (SameFrequencies(table, expected, length)) {
       tried = expected;
-      std::get<YarnScaling>(*tried.scaling).attention_factor = table.amplitude;
-      return Named{tried, "another attention factor"};
+      if (auto* yarn = tried.scaling ? std::get_if<YarnScaling>(&*tried.scaling) : nullptr)
+        yarn->attention_factor = table.amplitude;
+      else if (!tried.scaling)  // yarn by a factor of 1 leaves the frequencies alone
+        tried.scaling = YarnScaling{.attention_factor = table.amplitude,
+                                    .original_max_position_embeddings =
+                                        std::max<int64_t>(spec_.max_position_embeddings, 1)};
+      if (fits(tried)) return Named{tried, "another factor on cos and sin"};
     }
     if (std::abs(table.amplitude - 1) > 1e-6) return std::nullopt;
     FrequencyFactors factors;
     for (size_t i = 0; i < inverse.size(); ++i) {
       if (!(inverse[i] > 0)) return std::nullopt;
-      factors.factors.push_back(std::pow(expected.theta, -2.0 * static_cast<double>(i) /
-                                                             static_cast<double>(
-                                                                 expected.rotary_dim)) /
-                                inverse[i]);
+      factors.factors.push_back(
+          std::pow(expected.theta,
+                   -2.0 * static_cast<double>(i) / static_cast<double>(expected.rotary_dim)) /
+          inverse[i]);
     }
     tried = expected;
     tried.scaling = factors;

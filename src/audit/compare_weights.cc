@@ -38,9 +38,8 @@ Rows OfReference(const WeightView& view, double offset) {
 }
 
 Rows OfVector(const Graph& graph, const ConstantView& vector) {
-  return {1, vector.elements(), [&graph, vector](int64_t, float* out) {
-            std::ranges::copy(graph.Read(vector), out);
-          }};
+  return {1, vector.elements(),
+          [&graph, vector](int64_t, float* out) { std::ranges::copy(graph.Read(vector), out); }};
 }
 
 Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix) {
@@ -165,8 +164,8 @@ class Comparer {
     }
   }
 
-  // Weights whose place the data flow did not give: any matrix of the same shape that holds the same
-  // numbers and that nothing else is.
+  // Weights whose place the data flow did not give: any matrix of the same shape that holds the
+  // same numbers and that nothing else is.
   void Search() {
     std::vector<FoundMatrix> free;
     bool listed = false;
@@ -287,8 +286,8 @@ class Comparer {
       const auto row = got.Row(0);
       double worst_column = 0;
       for (int64_t r = 0; r < ref.rows; ++r)
-        worst_column = std::max(worst_column, std::abs(double{ref.Row(r)[0]} -
-                                                       double{row[static_cast<size_t>(r)]}));
+        worst_column = std::max(
+            worst_column, std::abs(double{ref.Row(r)[0]} - double{row[static_cast<size_t>(r)]}));
       if (worst_column <= kFolded * sums.largest) result.state = WeightState::kTransposed;
     }
     if (result.state == WeightState::kDiffers) Permuted(slot, ref, got, sums, result);
@@ -351,12 +350,22 @@ class Comparer {
     if (op != "MatMul" && op != "MatMulNBits" && op != "Gemm" && op != "FusedMatMul") return false;
     const auto whole = MatrixOf(graph_, n);
     const int out = graph_.node(n).Out(0);
-    if (!whole || whole->matrix.rows != slot.cols || out == kNoValue) return false;
+    if (!whole || out == kNoValue) return false;
+    // The rows of a fused matrix that are this one's.
+    const StoredMatrix &part = matrix->second.matrix, &all = whole->matrix;
+    const int64_t pitch = all.codes ? 1 : all.values.strides[0];
+    if (pitch == 0) return false;
+    const int64_t first = all.codes ? part.first_row - all.first_row
+                                    : (part.values.offset - all.values.offset) / pitch;
+    const int64_t step = all.codes ? part.row_step : part.values.strides[0] / pitch;
     const WeightView& bias = *reference_.weights.Find(slot.id);
+    if (first < 0 || step < 1 || first + (bias.cols - 1) * step >= all.rows) return false;
     std::vector<float> values(static_cast<size_t>(bias.cols));
     bias.ReadRows(0, 1, values.data(), bias.cols);
     const OnnxType type = TypeOfSums(*whole);
-    const std::vector<double> numbers(values.begin(), values.end());
+    std::vector<double> numbers(static_cast<size_t>(all.rows), 0.0);
+    for (int64_t i = 0; i < bias.cols; ++i)
+      numbers[static_cast<size_t>(first + i * step)] = values[static_cast<size_t>(i)];
     auto bytes = EncodeNumbers(numbers, type);
     if (!bytes) return false;
     const auto source = static_cast<size_t>(graph_.node(n).source);
@@ -365,11 +374,54 @@ class Comparer {
     raw.patch.nodes.push_back({.after = source,
                                .op_type = "Constant",
                                .outputs = {name + "_bias"},
-                               .value = OnnxPatch::Node::Value{type, {bias.cols}, *bytes}});
+                               .value = OnnxPatch::Node::Value{type, {all.rows}, *bytes}});
     raw.patch.nodes.push_back({.after = source,
                                .op_type = "Add",
                                .inputs = {name + "_without_bias", name + "_bias"},
                                .outputs = {name}});
+    return true;
+  }
+
+  // Scales that make the codes that are there follow the reference again: per block, the one with
+  // the least squared error. False when the codes do not follow it under any.
+  bool RepairScales(const WeightSlot& slot, RawFinding& raw) const {
+    const auto found = this->found().matrices.find(slot.id);
+    if (found == this->found().matrices.end() || !found->second.matrix.codes) return false;
+    StoredMatrix matrix = found->second.matrix;
+    const BlockCodes codes = *matrix.codes;
+    const OnnxTensor& scales = graph_.model().tensors()[static_cast<size_t>(codes.scales)];
+    const Rows ref = OfReference(*reference_.weights.Find(slot.id), 0);
+    if (ref.rows != matrix.rows || ref.cols != matrix.cols) return false;
+    matrix.codes->unit_scales = true;
+    const ConstantView view{.tensor = codes.scales,
+                            .shape = {matrix.rows, codes.blocks},
+                            .strides = {matrix.row_step * codes.blocks, 1},
+                            .offset = matrix.first_row * codes.blocks};
+    std::vector<float> fitted, row(static_cast<size_t>(matrix.cols));
+    Sums sums;
+    for (int64_t r = 0; r < matrix.rows; ++r) {
+      matrix.ReadRow(graph_, r, row.data());
+      const std::vector<float> want = ref.Row(r);
+      for (int64_t b = 0; b < codes.blocks; ++b) {
+        const auto begin = static_cast<size_t>(b * codes.block);
+        const auto end = static_cast<size_t>(std::min(matrix.cols, (b + 1) * codes.block));
+        double cw = 0, cc = 0;
+        for (size_t c = begin; c < end; ++c) {
+          cw += double{row[c]} * double{want[c]};
+          cc += double{row[c]} * double{row[c]};
+        }
+        fitted.push_back(cc > 0 ? static_cast<float>(cw / cc) : 0.0f);
+        for (size_t c = begin; c < end; ++c) row[c] *= fitted.back();
+      }
+      sums.Add(want, row);
+    }
+    if (sums.correlation() < kSameCodes || scales.elements < view.elements()) return false;
+    auto patch = PatchOf(graph_, view, fitted);
+    if (!patch) return false;
+    raw.patch.tensors.push_back(*std::move(patch));
+    raw.what = "the codes are right, and their scales are not";
+    raw.expected.clear();
+    raw.found.clear();
     return true;
   }
 
@@ -392,8 +444,8 @@ class Comparer {
         raw.kind = FindingKind::kQuantized;
         raw.what = "quantized weights";
         raw.expected = "the checkpoint's numbers";
-        raw.found = fmt::format("{}-bit codes in blocks of {} that follow them", result.bits,
-                                result.block);
+        raw.found =
+            fmt::format("{}-bit codes in blocks of {} that follow them", result.bits, result.block);
         raw.how_to = "nothing: fewer bits are a choice, not a fault";
         out_.Add(std::move(raw));
         return;
@@ -402,8 +454,8 @@ class Comparer {
         const NormSpec* norm = id.part == Part::kWeight ? NormOf(id) : nullptr;
         if (norm != nullptr && norm->weight_offset != 0) {
           raw.path = NormPath(id.role);
-          raw.what = fmt::format("{:g} + weight of the norm was computed in {}",
-                                 norm->weight_offset, to);
+          raw.what =
+              fmt::format("{:g} + weight of the norm was computed in {}", norm->weight_offset, to);
           raw.edit_path = raw.path + ".weight_rounding";
           raw.edit_json = fmt::format("\"{}\"", to);
           raw.expected = "fp32";
@@ -438,11 +490,15 @@ class Comparer {
         edit.change = WeightChange::kZero;
         break;
       case WeightState::kOther:
-        raw.what = fmt::format("holds {}", ToString(*result.other));
         edit.change = WeightChange::kTake;
         edit.other_role = result.other->role;
-        edit.other_layer = result.other->layer;
-        edit.other_expert = result.other->expert;
+        if (result.other->layer == id.layer && result.other->expert == id.expert) {
+          raw.what = fmt::format("holds {} of the same place", InfoOf(result.other->role).name);
+        } else {
+          raw.what = fmt::format("holds {}", ToString(*result.other));
+          edit.other_layer = result.other->layer;
+          edit.other_expert = result.other->expert;
+        }
         has_edit = result.other->part == id.part;
         break;
       case WeightState::kTransposed:
@@ -470,8 +526,9 @@ class Comparer {
         break;
     }
     if (has_edit && !raw.edit_json) raw.weight_edit = edit;
-    const bool repaired =
-        result.state == WeightState::kMissing ? InsertBias(slot, raw) : Repair(slot, raw);
+    const bool repaired = result.state == WeightState::kMissing
+                              ? InsertBias(slot, raw)
+                              : RepairScales(slot, raw) || Repair(slot, raw);
     if (!repaired)
       raw.how_to = result.state == WeightState::kMissing
                        ? "export again with an exporter that keeps it: the graph adds no such term"

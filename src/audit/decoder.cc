@@ -78,8 +78,8 @@ class Finder {
         if (node.op == "Mul" || node.op == "Div") {
           const int other = node.In(0) == value ? node.In(1) : node.In(0);
           if (const auto scale = g_.Scalar(other)) {
-            found_.embedding_scale = {.value = *scale, .constant = other, .node = c,
-                                      .divides = node.op == "Div"};
+            found_.embedding_scale = {
+                .value = *scale, .constant = other, .node = c, .divides = node.op == "Div"};
             next = node.Out(0);
           }
         }
@@ -159,7 +159,8 @@ class Finder {
       weight->shape = {weight->shape[0], weight->shape[2]};
       weight->strides = {weight->strides[0], weight->strides[2]};
       conv.matrix.values = *weight;
-      if (auto bias = g_.Constant(g_.node(node).In(2)); bias && bias->elements() == conv.matrix.rows)
+      if (auto bias = g_.Constant(g_.node(node).In(2));
+          bias && bias->elements() == conv.matrix.rows)
         conv.bias = bias;
       Keep(Role::kConv, layer, conv);
     }
@@ -202,10 +203,11 @@ class Finder {
     if (traces[1].norm) KeepNorm(Role::kKNorm, layer, *traces[1].norm);
     normed = traces[0].input != kNoValue ? traces[0].input : traces[2].input;
     if (traces[0].linear && q_heads > 0 && attention.scale == 0)
-      attention.scale =
-          1 / std::sqrt(static_cast<double>(traces[0].linear->matrix.rows / q_heads));
+      attention.scale = 1 / std::sqrt(static_cast<double>(traces[0].linear->matrix.rows / q_heads));
     attention.scale *= traces[0].scale * traces[1].scale;
     attention.clip = traces[0].clip;
+    for (size_t i = 0; i < 2; ++i)
+      if (traces[i].rope) attention.rope_nodes[i] = traces[i].rope->node;
     if (!attention.rope && traces[0].linear) {
       attention.rope = traces[0].rope;
       attention.rope_read = true;
@@ -351,8 +353,8 @@ class Finder {
           found_.softcap_divide = node.In(side);
           found_.softcap_divide_node = p;
         } else {
-          found_.logit_scale = {.value = *scale, .constant = node.In(side), .node = p,
-                                .divides = node.op == "Div"};
+          found_.logit_scale = {
+              .value = *scale, .constant = node.In(side), .node = p, .divides = node.op == "Div"};
         }
         value = node.In(1 - side);
         continue;

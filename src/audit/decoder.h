@@ -56,8 +56,9 @@ struct FoundAttention {
   int window_constant = kNoValue;  // the value whose number is the window, in a mask
   int mask = kNoValue;             // ai.onnx Attention: its mask
   size_t mask_slot = 0;
-  bool rope_read = false;          // false: neither present nor absent is known
-  std::optional<FoundRope> rope;   // of the queries
+  bool rope_read = false;         // false: neither present nor absent is known
+  std::optional<FoundRope> rope;  // of the queries
+  int rope_nodes[2] = {-1, -1};   // operators of their own that turn queries and keys
   std::optional<double> clip;
 };
 
@@ -94,8 +95,8 @@ struct FoundDecoder {
   std::map<WeightId, FoundMatrix> matrices;  // Part::kWeight
   std::map<WeightId, FoundNorm> norms;       // Part::kWeight
   std::map<WeightId, ConstantView> vectors;  // what is neither: router selection bias
-  int tokens = kNoValue;    // the input of token ids
-  int embedded = kNoValue;  // what the table gives, before any scale
+  int tokens = kNoValue;                     // the input of token ids
+  int embedded = kNoValue;                   // what the table gives, before any scale
   int logits = kNoValue;
   FoundScale embedding_scale;
   FoundScale logit_scale;

@@ -13,7 +13,7 @@
 namespace lockstep {
 
 std::string_view FindingKindName(FindingKind kind) {
-  constexpr std::string_view kNames[] = {"quantized", "weight",     "norm",    "rope",
+  constexpr std::string_view kNames[] = {"quantized", "weight",     "norm",       "rope",
                                          "attention", "scale",      "activation", "routing",
                                          "structure", "generation", "tokenizer"};
   return kNames[static_cast<size_t>(kind)];
@@ -48,8 +48,8 @@ void Append(OnnxPatch& to, const OnnxPatch& from) {
 
 Finding JoinOne(const std::vector<const RawFinding*>& same) {
   const RawFinding& first = *same.front();
-  Finding out{.kind = first.kind, .expected = first.expected, .found = first.found,
-              .how_to = first.how_to};
+  Finding out{
+      .kind = first.kind, .expected = first.expected, .found = first.found, .how_to = first.how_to};
   // One item per path, with all its layers.
   // Paths that are edited differently are two.
   std::vector<std::pair<std::string, std::vector<const RawFinding*>>> paths;
@@ -66,8 +66,7 @@ Finding JoinOne(const std::vector<const RawFinding*>& same) {
   for (const auto& [path, raws] : paths) {
     std::vector<int64_t> layers;
     for (const RawFinding* raw : raws) {
-      if (raw->layer >= 0 &&
-          std::find(layers.begin(), layers.end(), raw->layer) == layers.end())
+      if (raw->layer >= 0 && std::find(layers.begin(), layers.end(), raw->layer) == layers.end())
         layers.push_back(raw->layer);
       Append(out.patch, raw->patch);
       for (const ConfigPatch& patch : raw->config)
@@ -144,8 +143,7 @@ std::optional<OnnxPatch::Tensor> PatchOf(const Graph& graph, const ConstantView&
   }
   if (static_cast<int64_t>(values.size()) != view.elements() || view.factor == 0)
     return std::nullopt;
-  OnnxPatch::Tensor out{.name = tensor.name,
-                        .bytes = {tensor.bytes.begin(), tensor.bytes.end()}};
+  OnnxPatch::Tensor out{.name = tensor.name, .bytes = {tensor.bytes.begin(), tensor.bytes.end()}};
   // What the graph makes of it gives the value: (stored * factor) + addend.
   std::vector<double> stored(values.size());
   for (size_t i = 0; i < values.size(); ++i)

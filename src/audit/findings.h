@@ -1,5 +1,5 @@
-// Collector: findings as they are made, one layer at a time, and joined: what is the same in several
-// layers, or of several weights, is told once.
+// Collector: findings as they are made, one layer at a time, and joined: what is the same in
+// several layers, or of several weights, is told once.
 #pragma once
 
 #include <optional>

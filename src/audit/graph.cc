@@ -142,7 +142,8 @@ void Graph::Read(int tensor, int64_t offset, int64_t stride, int64_t n, float* o
   };
   const auto plain = [&](DType dtype, size_t size) {
     if (stride == 1 && n > 0 && fits(offset) && fits(offset + n - 1)) {
-      ConvertToFloat(dtype, bytes + static_cast<size_t>(offset) * size, static_cast<size_t>(n), out);
+      ConvertToFloat(dtype, bytes + static_cast<size_t>(offset) * size, static_cast<size_t>(n),
+                     out);
       return;
     }
     with([&](int64_t at) {

@@ -17,7 +17,8 @@ namespace lockstep {
 inline constexpr int kNoValue = -1;
 
 // A constant seen through what the graph does to it before it is used (Transpose, Reshape, Split,
-// a scalar added or multiplied): element (i, j, ...) is the stored element offset + i * strides[0] +
+// a scalar added or multiplied): element (i, j, ...) is the stored element offset + i * strides[0]
+// +
 // ..., times factor, plus addend, in fp32.
 struct ConstantView {
   int tensor = -1;  // index into OnnxModel::tensors
@@ -37,8 +38,8 @@ class Graph {
   explicit Graph(const OnnxModel& model);
 
   struct Node {
-    std::string_view op;      // op_type
-    bool microsoft = false;   // domain com.microsoft
+    std::string_view op;       // op_type
+    bool microsoft = false;    // domain com.microsoft
     std::vector<int> in, out;  // values; kNoValue where a slot is empty or absent
     int source = 0;            // index into OnnxModel::nodes
     int In(size_t slot) const { return slot < in.size() ? in[slot] : kNoValue; }

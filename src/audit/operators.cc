@@ -32,10 +32,8 @@ std::optional<MaskWindow> WindowInMask(const Graph& g, int mask) {
       if (number.size() == 1 && sub >= 0 && Is(g, sub, "Sub")) {
         const bool equal = node.op.ends_with("OrEqual");
         // Sub(q, k) < W keeps W keys; Sub(k, q) > -W is the same.
-        if (less && number[0] > 0)
-          return MaskWindow{number[0] + (equal ? 1 : 0), node.In(1)};
-        if (greater && number[0] < 0)
-          return MaskWindow{-number[0] + (equal ? 1 : 0), node.In(1)};
+        if (less && number[0] > 0) return MaskWindow{number[0] + (equal ? 1 : 0), node.In(1)};
+        if (greater && number[0] < 0) return MaskWindow{-number[0] + (equal ? 1 : 0), node.In(1)};
       }
     }
     for (const int in : node.in)
@@ -163,9 +161,8 @@ std::vector<ExpertPart> ExpertsOf(const Graph& g, int node, int64_t experts) {
   for (int64_t e = 0; e < experts; ++e) {
     const auto expert = static_cast<int32_t>(e);
     const auto get = [&](size_t slot, size_t zeros, int64_t columns) {
-      return quantized
-                 ? Expert(g, node, slot, slot + 1, zeros, slot + 2, true, experts, e, columns)
-                 : Expert(g, node, slot, 0, 0, slot + 1, false, experts, e, columns);
+      return quantized ? Expert(g, node, slot, slot + 1, zeros, slot + 2, true, experts, e, columns)
+                       : Expert(g, node, slot, 0, 0, slot + 1, false, experts, e, columns);
     };
     if (const auto one = get(first, 11, hidden)) {
       const int64_t half = one->matrix.rows / 2;
@@ -177,8 +174,7 @@ std::vector<ExpertPart> ExpertsOf(const Graph& g, int node, int64_t experts) {
                          interleaved ? SliceRows(*one, 1, half, 2) : SliceRows(*one, half, half)});
       } else {
         const bool third_there = dims(third)[0] == experts;
-        parts.push_back(
-            {third_there ? Role::kExpertGateProj : Role::kExpertUpProj, expert, *one});
+        parts.push_back({third_there ? Role::kExpertGateProj : Role::kExpertUpProj, expert, *one});
       }
     }
     if (const auto two = get(second, 12, inter))

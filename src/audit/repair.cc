@@ -1,9 +1,9 @@
 #include "audit/repair.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <unistd.h>
 
 #include "base/mapped_file.h"
 #include "base/quoted.h"
@@ -45,10 +45,17 @@ Status AddPatch(const OnnxModel& model, const OnnxPatch& from, OnnxPatch& to) {
   };
   names(from.inputs, to.inputs);
   names(from.results, to.results);
-  for (const OnnxPatch::Node& node : from.nodes)
-    if (std::none_of(to.nodes.begin(), to.nodes.end(),
-                     [&](const auto& n) { return n.outputs == node.outputs; }))
+  for (const OnnxPatch::Node& node : from.nodes) {
+    const auto at = std::find_if(to.nodes.begin(), to.nodes.end(),
+                                 [&](const auto& n) { return n.outputs == node.outputs; });
+    if (at == to.nodes.end()) {
       to.nodes.push_back(node);
+    } else if (at->value && node.value && at->value->bytes.size() == node.value->bytes.size()) {
+      // Parts of one fused bias: each is zero where the others are not.
+      for (size_t i = 0; i < node.value->bytes.size(); ++i)
+        at->value->bytes[i] |= node.value->bytes[i];
+    }
+  }
   return {};
 }
 
@@ -105,23 +112,23 @@ Status RepairInPlace(const OnnxModel& candidate, const RepairPlan& plan) {
   const fs::path folder = fs::canonical(candidate.folder(), error);
   if (error)
     return InputError("{}: cannot be found: {}", candidate.folder().string(), error.message());
-  const fs::path fresh = folder.string() + fmt::format(".repaired.{}", getpid());
-  const fs::path old = folder.string() + fmt::format(".before-repair.{}", getpid());
+  const fs::path fresh = folder / fmt::format(".repaired.{}", getpid());
   LS_RETURN_IF_ERROR(WriteRepair(candidate, plan, fresh));
-  fs::rename(folder, old, error);
-  if (error) {
-    std::error_code ignored;
-    fs::remove_all(fresh, ignored);
-    return InputError("{}: cannot be moved aside: {}", folder.string(), error.message());
+  // Complete; now each file takes the place of its old self. Data before the model that reads them.
+  std::vector<fs::path> files;
+  for (fs::recursive_directory_iterator it(fresh, error), end; it != end && !error;
+       it.increment(error))
+    if (it->is_regular_file(error)) files.push_back(it->path().lexically_relative(fresh));
+  const fs::path model = candidate.path().filename();
+  std::stable_partition(files.begin(), files.end(), [&](const fs::path& f) { return f != model; });
+  for (const fs::path& file : files) {
+    if (error) break;
+    fs::rename(fresh / file, folder / file, error);
   }
-  fs::rename(fresh, folder, error);
-  if (error) {
-    std::error_code ignored;
-    fs::rename(old, folder, ignored);
-    fs::remove_all(fresh, ignored);
-    return InputError("{}: cannot be replaced: {}", folder.string(), error.message());
-  }
-  fs::remove_all(old, error);
+  std::error_code ignored;
+  fs::remove_all(fresh, ignored);
+  if (error)
+    return InputError("{}: a file cannot be replaced: {}", folder.string(), error.message());
   return {};
 }
 

@@ -1,5 +1,5 @@
-// Repair: a copy of a candidate's folder with every finding mended that its graph and its files have
-// a place for. What no finding concerns stays byte-identical (formats/onnx_write.h).
+// Repair: a copy of a candidate's folder with every finding mended that its graph and its files
+// have a place for. What no finding concerns stays byte-identical (formats/onnx_write.h).
 #pragma once
 
 #include <filesystem>
@@ -27,8 +27,8 @@ Result<RepairPlan> PlanRepair(const OnnxModel& candidate, const AuditReport& rep
 Status WriteRepair(const OnnxModel& candidate, const RepairPlan& plan,
                    const std::filesystem::path& out);
 
-// The same in the candidate's place: the new folder is complete before the old one is moved aside
-// and removed.
+// The same in the candidate's place: every new file is complete before the first takes the place of
+// its old self.
 Status RepairInPlace(const OnnxModel& candidate, const RepairPlan& plan);
 
 }  // namespace lockstep

@@ -22,7 +22,10 @@ void ReadCodes(const Graph& graph, const StoredMatrix& matrix, int64_t row, floa
   const BlockCodes& codes = *matrix.codes;
   const int64_t stored = matrix.first_row + row * matrix.row_step;
   std::vector<float> scales(static_cast<size_t>(codes.blocks));
-  graph.Read(codes.scales, stored * codes.blocks, 1, codes.blocks, scales.data());
+  if (codes.unit_scales)
+    scales.assign(scales.size(), 1.0f);
+  else
+    graph.Read(codes.scales, stored * codes.blocks, 1, codes.blocks, scales.data());
   std::vector<float> zeros(static_cast<size_t>(codes.blocks), codes.zero);
   if (codes.zeros >= 0 && !codes.zeros_packed) {
     graph.Read(codes.zeros, stored * codes.blocks, 1, codes.blocks, zeros.data());
@@ -31,11 +34,10 @@ void ReadCodes(const Graph& graph, const StoredMatrix& matrix, int64_t row, floa
     const int64_t row_bytes = (codes.blocks * codes.bits + 7) / 8;
     const int64_t per_expert = std::max<int64_t>(matrix.expert_rows, 1);
     for (int64_t b = 0; b < codes.blocks; ++b) {
-      const int64_t at =
-          codes.zeros_along_rows
-              ? stored / per_expert * ((per_expert * codes.bits + 7) / 8) * 8 +
-                    stored % per_expert * codes.bits
-              : stored * row_bytes * 8 + b * codes.bits;
+      const int64_t at = codes.zeros_along_rows
+                             ? stored / per_expert * ((per_expert * codes.bits + 7) / 8) * 8 +
+                                   stored % per_expert * codes.bits
+                             : stored * row_bytes * 8 + b * codes.bits;
       zeros[static_cast<size_t>(b)] = static_cast<float>(CodeAt(packed, at, codes.bits));
     }
   }

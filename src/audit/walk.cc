@@ -47,9 +47,8 @@ FoundMatrix SliceRows(const FoundMatrix& matrix, int64_t first, int64_t count, i
 }
 
 bool Walk::IsShapeOnly(int node) const {
-  return OneOf(g_.node(node).op,
-               {"Reshape", "Transpose", "Cast", "CastLike", "Identity", "Unsqueeze", "Squeeze",
-                "Flatten", "Expand", "Tile", "Dropout"});
+  return OneOf(g_.node(node).op, {"Reshape", "Transpose", "Cast", "CastLike", "Identity",
+                                  "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Dropout"});
 }
 
 bool Walk::IsTokenInput(int value) const {
@@ -226,11 +225,13 @@ Trace Walk::Back(int value) const {
         const int gather = g_.Producer(SkipShape(from));
         if (gather < 0 || g_.node(gather).op != "Gather") return std::nullopt;
         // Positions past a length are moved to rows of their own: Add(p, Mul(Greater(..), rows)).
-        if (const int add = g_.Producer(g_.node(gather).In(1)); add >= 0 && g_.node(add).op == "Add")
+        if (const int add = g_.Producer(g_.node(gather).In(1));
+            add >= 0 && g_.node(add).op == "Add")
           for (const int term : g_.node(add).in)
             if (const int mul = g_.Producer(term); mul >= 0 && g_.node(mul).op == "Mul")
               for (const int factor : g_.node(mul).in)
-                if (const auto rows = g_.Integers(factor); rows.size() == 1) rope.long_row = rows[0];
+                if (const auto rows = g_.Integers(factor); rows.size() == 1)
+                  rope.long_row = rows[0];
         return g_.Constant(g_.node(gather).In(0));
       };
       rope.cos = table(node.In(cos_slot));
@@ -326,15 +327,15 @@ std::optional<FoundActivation> Walk::ActivationOf(int value) const {
     const auto is = [&](Activation activation) { return FoundActivation{activation, c}; };
     if (node.op == "Gelu")
       return is(g_.Text(c, "approximate", "none") == "tanh" ? Activation::kGeluTanh
-                                                           : Activation::kGelu);
+                                                            : Activation::kGelu);
     if (node.op == "FastGelu") return is(Activation::kGeluTanh);
     if (node.op == "BiasGelu") return is(Activation::kGelu);
     if (node.op == "QuickGelu")
       return is(std::abs(g_.Float(c, "alpha", 1.702) - 1) < 1e-6 ? Activation::kSilu
-                                                               : Activation::kQuickGelu);
+                                                                 : Activation::kQuickGelu);
     if (node.op == "Swish")
       return is(std::abs(g_.Float(c, "alpha", 1) - 1.702) < 1e-3 ? Activation::kQuickGelu
-                                                                : Activation::kSilu);
+                                                                 : Activation::kSilu);
     if (node.op == "Silu") return is(Activation::kSilu);
     if (node.op == "Sigmoid") return is(Activation::kSilu);
     if (node.op == "Relu") {

@@ -62,11 +62,11 @@ class Walk {
 
   // The node moves elements, or changes their type, and computes nothing.
   bool IsShapeOnly(int node) const;
-  // An input of whole numbers [batch, sequence] that is neither a mask nor positions: the one that a
-  // table of embeddings is gathered by.
+  // An input of whole numbers [batch, sequence] that is neither a mask nor positions: the one that
+  // a table of embeddings is gathered by.
   bool IsTokenInput(int value) const;
-  int SkipShape(int value) const;    // back over nodes that only move elements
-  int SkipPruning(int value) const;  // likewise, and over the choice of the last positions
+  int SkipShape(int value) const;           // back over nodes that only move elements
+  int SkipPruning(int value) const;         // likewise, and over the choice of the last positions
   std::vector<int> Users(int value) const;  // nodes that read it, behind nodes that move elements
 
   std::optional<FoundNorm> NormAt(int node) const;

@@ -16,6 +16,8 @@ void AddTokenizeVerb(CLI::App& app, Action& action);
 void AddTraceVerb(CLI::App& app, Action& action);
 void AddVerifyVerb(CLI::App& app, Action& action);
 void AddDiagnoseVerb(CLI::App& app, Action& action);
+void AddAuditVerb(CLI::App& app, Action& action);
+void AddRepairVerb(CLI::App& app, Action& action);
 void AddBenchVerb(CLI::App& app, Action& action);
 void AddPerplexityVerb(CLI::App& app, Action& action);
 

@@ -263,8 +263,7 @@ class GraphWriter {
                RewriteTensor(graph.Inside(field), *initializers_.at(place)));
         AppendBytesField(kGraphInitializer, tensor, out);
       } else if (field.number == kGraphNode && changed_.contains(place)) {
-        LS_TRY(const std::string rewritten,
-               RewriteNode(graph.Inside(field), changed_.at(place)));
+        LS_TRY(const std::string rewritten, RewriteNode(graph.Inside(field), changed_.at(place)));
         AppendBytesField(kGraphNode, rewritten, out);
       } else {
         out += Text(field.whole);
@@ -321,8 +320,8 @@ Status CheckRest(const OnnxModel& model, const OnnxPatch& patch, const Changes& 
                            : input ? model.nodes()[name.node].inputs.size()
                                    : model.nodes()[name.node].outputs.size();
       if (name.slot >= slots)
-        return UsageError("{}: node {} has no {} {}", place, name.node,
-                          input ? "input" : "output", name.slot);
+        return UsageError("{}: node {} has no {} {}", place, name.node, input ? "input" : "output",
+                          name.slot);
     }
   for (const OnnxPatch::Node& node : patch.nodes)
     if (node.after >= model.nodes().size() || node.op_type.empty() || node.outputs.empty())

@@ -1,6 +1,6 @@
 // OnnxPatch: changes to an ONNX model (values of initializers and constants, attributes, what nodes
-// read, further nodes and outputs), and the writers that apply them to a copy. Every byte that no change concerns stays as
-// it was: unknown fields, names, order, padding.
+// read, further nodes and outputs), and the writers that apply them to a copy. Every byte that no
+// change concerns stays as it was: unknown fields, names, order, padding.
 #pragma once
 
 #include <cstddef>

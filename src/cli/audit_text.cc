@@ -1,0 +1,94 @@
+#include "cli/audit_text.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "cli/table.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool HoldsOnnx(const fs::path& path) {
+  std::error_code error;
+  if (path.extension() == ".onnx") return true;
+  if (!fs::is_directory(path, error) || fs::exists(path / "config.json", error)) return false;
+  for (fs::directory_iterator it(path, error), end; it != end && !error; it.increment(error))
+    if (it->path().extension() == ".onnx") return true;
+  return false;
+}
+
+std::map<WeightState, int64_t> Count(const AuditReport& report) {
+  std::map<WeightState, int64_t> counts;
+  for (const auto& [id, result] : report.weights) ++counts[result.state];
+  return counts;
+}
+
+}  // namespace
+
+Result<AuditedPair> AuditPaths(const fs::path& reference, const fs::path& candidate) {
+  AuditedPair pair;
+  LS_TRY(pair.reference, LoadModel(reference));
+  if (HoldsOnnx(candidate)) {
+    LS_TRY(pair.onnx, OnnxModel::Open(candidate));
+    LS_TRY(pair.report, Audit(pair.reference, *pair.onnx));
+  } else {
+    LS_TRY(pair.checkpoint, LoadModel(candidate));
+    LS_TRY(pair.report, Audit(pair.reference, *pair.checkpoint));
+  }
+  return pair;
+}
+
+std::string AuditText(const AuditReport& report, bool verbose) {
+  std::string out = fmt::format("weights: {}", report.weights.size());
+  for (const auto& [state, n] : Count(report))
+    out += fmt::format(", {} {}", n, WeightStateName(state));
+  out += '\n';
+  size_t number = 0;
+  for (const Finding& finding : report.findings) {
+    out +=
+        fmt::format("\n{}. [{}] {}\n", ++number, FindingKindName(finding.kind), finding.sentence);
+    if (finding.edit) out += fmt::format("   as an edit: {}\n", ToString(*finding.edit));
+    out += finding.repairable()     ? "   repair: can be mended in the folder\n"
+           : finding.how_to.empty() ? ""
+                                    : fmt::format("   repair: {}\n", finding.how_to);
+  }
+  if (report.findings.empty()) out += "\nnothing found: every number that was read is right\n";
+  if (verbose) {
+    using enum Table::Align;
+    Table table({"weight", "is", "max |Δ|", "correlation"}, {kLeft, kLeft, kRight, kRight});
+    for (const auto& [id, result] : report.weights)
+      table.Add({ToString(id), std::string(WeightStateName(result.state)),
+                 Scientific(result.max_abs), fmt::format("{:.6f}", result.correlation)});
+    out += "\n" + table.Text();
+  }
+  return out;
+}
+
+Json AuditJson(const AuditReport& report) {
+  Json out = Json::object();
+  out["healthy"] = report.healthy();
+  Json counts = Json::object();
+  for (const auto& [state, n] : Count(report)) counts[std::string(WeightStateName(state))] = n;
+  out["weights"] = std::move(counts);
+  Json findings = Json::array();
+  for (const Finding& finding : report.findings) {
+    Json one = Json::object();
+    one["kind"] = FindingKindName(finding.kind);
+    one["where"] = finding.where;
+    one["expected"] = finding.expected;
+    one["found"] = finding.found;
+    one["sentence"] = finding.sentence;
+    one["edit"] = finding.edit ? Json(ToString(*finding.edit)) : Json(nullptr);
+    one["repairable"] = finding.repairable();
+    one["how_to"] = finding.how_to;
+    findings.push_back(std::move(one));
+  }
+  out["findings"] = std::move(findings);
+  out["notes"] = report.notes;
+  return out;
+}
+
+}  // namespace lockstep
