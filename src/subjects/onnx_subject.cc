@@ -85,15 +85,16 @@ Result<std::unique_ptr<OnnxSubject>> OnnxSubject::Open(const std::filesystem::pa
   subject->session_ = *std::move(session);
   subject->vocab_size_ = subject->contract_.vocab_size.value_or(0);
   if (subject->vocab_size_ == 0) {  // not said anywhere: one id tells
-    auto run = OnnxRun::Start(subject->runtime_, *subject->session_, subject->contract_, 1);
-    const int32_t id = 0;
-    Status status;
-    if (run)
-      status = run->Append(std::span(&id, 1), {});
-    else
-      status = tl::unexpected(std::move(run).error());
-    if (!status) return tl::unexpected(std::move(status).error().In(place));
-    subject->vocab_size_ = run->vocab_size();
+    const auto ask = [&]() -> Result<int64_t> {
+      LS_TRY(OnnxRun run,
+             OnnxRun::Start(subject->runtime_, *subject->session_, subject->contract_, 1));
+      const int32_t id = 0;
+      LS_RETURN_IF_ERROR(run.Append(std::span(&id, 1), {}));
+      return run.vocab_size();
+    };
+    auto vocab_size = ask();
+    if (!vocab_size) return tl::unexpected(std::move(vocab_size).error().In(place));
+    subject->vocab_size_ = *vocab_size;
   }
   return subject;
 }
