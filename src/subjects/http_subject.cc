@@ -18,6 +18,9 @@ struct Way {
 };
 constexpr auto kWays = std::to_array<Way>({{true, 20}, {false, 20}, {true, 5}, {false, 5}});
 
+constexpr std::chrono::seconds kSmallQuestion{30};
+constexpr size_t kMostShown = 64;  // of a step; none was asked for so many
+
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -156,6 +159,8 @@ std::vector<std::string> HttpSubject::Notes() const {
 Result<HttpAnswer> HttpSubject::Send(const std::string& url, const Json* body,
                                      const Progress& progress) const {
   HttpRequest request{.url = url, .key = key_, .timeout = timeout_};
+  // Small questions that nobody can interrupt are not worth ten minutes.
+  if (!progress) request.timeout = std::min<std::chrono::milliseconds>(timeout_, kSmallQuestion);
   if (body != nullptr) request.json = Dump(*body);
   if (progress) request.go_on = [&progress] { return progress("waiting for the server", 0, 0); };
   return Ask(request);
@@ -254,6 +259,7 @@ std::optional<int32_t> HttpSubject::IdOf(const Json* entry, const std::string& t
   if (is_new && tokenizes_ && !text.empty() && text.find("\xef\xbf\xbd") == std::string::npos) {
     const auto ids = Tokenize({.text = text, .is_chat = true});
     if (ids && ids->size() == 1) found->second = ids->front();
+    if (!ids) tokenizes_ = false;  // once is enough
   }
   by_text_ |= found->second.has_value();
   left_out_ |= !found->second;
@@ -295,7 +301,7 @@ Result<SparseRow> HttpSubject::RowOf(const Json& logprobs, size_t step, int32_t&
         shown.push_back({text, nullptr, &value});
   }
   std::vector<std::pair<double, int32_t>> rows;
-  for (size_t i = 0; i < shown.size(); ++i) {
+  for (size_t i = 0; i < std::min(shown.size(), kMostShown); ++i) {
     const auto id = IdOf(shown[i].entry, shown[i].text);
     if (i == 0 && !id)
       return InputError(
