@@ -26,6 +26,7 @@ class EngineSubject : public Subject {
   std::string Name() const override;
   Abilities Can() const override;
   int64_t vocab_size() const override { return reference_->vocab_size(); }
+  const ModelSpec* spec() const override { return reference_->spec(); }
   std::vector<std::string> Notes() const override;
   Result<std::string> RenderChat(std::string_view user_message) const override {
     return reference_->RenderChat(user_message);

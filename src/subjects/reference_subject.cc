@@ -163,12 +163,13 @@ int64_t StepsThatFit(const ModelSpec& spec, const Probe& probe) {
 
 template <typename T>
 Result<PromptTrace> RunProbe(Interpreter<T>& interpreter, const Probe& probe,
-                             const Progress& progress, std::string_view doing) {
+                             const Progress& progress, std::string_view doing,
+                             const Rounder<T>* rounder = nullptr) {
   PromptTrace out{.name = probe.name, .text = probe.text, .rendered = probe.rendered};
   out.ids = probe.ids;
   Recorder<T> recorder(probe, static_cast<int>(interpreter.spec().layers.size()));
   TraceRows<T> positions;
-  ProbeRun<T> run(interpreter, probe, progress, doing);
+  ProbeRun<T> run(interpreter, probe, progress, doing, rounder);
   LS_RETURN_IF_ERROR(run.Prompt(recorder.wants_any() ? &recorder : nullptr,
                                 probe.all_positions ? &positions : nullptr));
   if (probe.all_positions) out.logits = std::move(positions).Take();
@@ -293,10 +294,16 @@ Result<std::vector<int32_t>> ReferenceSubject::Tokenize(const Rendered& text) co
 
 Result<PromptTrace> ReferenceSubject::Run(const Probe& probe, const Progress& progress) {
   Result<PromptTrace> out = precision_ == Precision::kFloat
-                                ? RunProbe(single_, probe, progress, "running")
+                                ? RunProbe(single_, probe, progress, "running", rounder_)
                                 : RunProbe(double_, probe, progress, "running");
   if (!out) return tl::unexpected(std::move(out).error());
-  if (probe.measure_noise) {
+  if (probe.measure_noise && rounder_ != nullptr) {
+    LS_TRY(const auto narrow, LogitsAlong<float>(*out, single_, nullptr, progress));
+    LS_TRY(const auto wide, LogitsAlong<double>(*out, double_, nullptr, progress));
+    out->noise = 0;
+    for (size_t i = 0; i < narrow.size(); ++i)
+      out->noise = std::max(*out->noise, MaxAbsDifference(narrow[i], wide[i]));
+  } else if (probe.measure_noise) {
     LS_TRY(out->noise, precision_ == Precision::kFloat ? NoiseOf(*out, double_, probe, progress)
                                                        : NoiseOf(*out, single_, probe, progress));
   }

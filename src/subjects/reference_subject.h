@@ -36,10 +36,15 @@ class ReferenceSubject : public Subject {
   std::string Name() const override;
   Abilities Can() const override;
   int64_t vocab_size() const override { return model_.spec.embedding.vocab_size; }
+  const ModelSpec* spec() const override { return &model_.spec; }
   std::vector<std::string> Notes() const override;
   Result<std::string> RenderChat(std::string_view user_message) const override;
   Result<std::vector<int32_t>> Tokenize(const Rendered& text) const override;
   Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override;
+
+  // From now on its fp32 runs round as `rounder` says (not owned; nullptr: not at all). The noise
+  // stays that of the formulas.
+  void RoundWith(const Rounder<float>* rounder) { rounder_ = rounder; }
 
   const Model& model() const { return model_; }
   // Special tokens included; absent without a tokenizer.
@@ -56,6 +61,7 @@ class ReferenceSubject : public Subject {
   Model model_;
   TextModel text_;
   Precision precision_;
+  const Rounder<float>* rounder_ = nullptr;
   std::string edit_;  // the text of the edit; empty: none
   Interpreter<float> single_;
   Interpreter<double> double_;

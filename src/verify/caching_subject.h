@@ -17,6 +17,7 @@ class CachingSubject : public Subject {
   std::string Name() const override { return subject_->Name(); }
   Abilities Can() const override { return subject_->Can(); }
   int64_t vocab_size() const override { return subject_->vocab_size(); }
+  const ModelSpec* spec() const override { return subject_->spec(); }
   std::vector<std::string> Notes() const override { return subject_->Notes(); }
   std::vector<Probe> RecordedProbes() const override { return subject_->RecordedProbes(); }
   Result<std::string> RenderChat(std::string_view user_message) const override {

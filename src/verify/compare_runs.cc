@@ -198,6 +198,8 @@ std::string_view VerdictName(Verdict verdict) {
       return "precision";
     case Verdict::kQuantizedActivations:
       return "quantized activations";
+    case Verdict::kQuantizedWeights:
+      return "quantized weights";
     case Verdict::kDiffers:
       return "differs";
     case Verdict::kDifferentTokens:

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <iterator>
 
+#include "verify/probes.h"
 #include "verify/verify.h"
 
 namespace lockstep {
@@ -81,6 +83,41 @@ Result<ProbePlan> PlanRecorded(const Subject& reference, const Subject& candidat
   return plan;
 }
 
+// The prompts where nobody gave any.
+Result<std::vector<NamedPrompt>> OwnPrompts(const Subject& a, const Subject& b,
+                                            const VerifyOptions& options,
+                                            std::vector<std::string>& notes) {
+  const ModelSpec* spec = a.spec() != nullptr ? a.spec() : b.spec();
+  // Where a checkpoint has no tokenizer, that of an export is a stand-in.
+  const bool ids = !a.Can().tokenizes && (a.spec() != nullptr || !b.Can().tokenizes);
+  const int64_t vocab = std::max(a.vocab_size(), b.vocab_size());
+  if (ids && vocab <= 0)
+    return UsageError(
+        "neither {} nor {} has a tokenizer or says how many tokens it knows: give prompts as token "
+        "ids",
+        a.Name(), b.Name());
+  if (ids)
+    notes.push_back(fmt::format("{} has {}tokenizer: both run made-up ids",
+                                b.Can().tokenizes ? "the reference" : "neither side",
+                                b.Can().tokenizes ? "no " : "a "));
+  std::vector<NamedPrompt> prompts = ids ? BuiltInIds(vocab) : BuiltInPrompts();
+  if (options.longest <= 0) return prompts;
+  if (!ids) prompts.insert(prompts.end(), TokenizerPrompts().begin(), TokenizerPrompts().end());
+  if (spec == nullptr) return prompts;
+  std::vector<int32_t> words;
+  if (!ids) {
+    const Subject& tokenizer = a.Can().tokenizes ? a : b;
+    for (const NamedPrompt& prompt : BuiltInPrompts())
+      if (const auto text = tokenizer.Tokenize({prompt.text, false}))
+        words.insert(words.end(), text->begin(), text->end());
+  }
+  if (words.empty()) words = BuiltInIds(vocab).back().ids;
+  DerivedProbes derived = DeriveProbes(*spec, words, options.steps, options.longest);
+  std::move(derived.prompts.begin(), derived.prompts.end(), std::back_inserter(prompts));
+  std::move(derived.notes.begin(), derived.notes.end(), std::back_inserter(notes));
+  return prompts;
+}
+
 }  // namespace
 
 Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
@@ -94,14 +131,7 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
   const bool no_text = !a->Can().tokenizes && !b->Can().tokenizes;
   std::vector<NamedPrompt> prompts = options.prompts;
   if (prompts.empty()) {
-    const int64_t vocab = std::max(a->vocab_size(), b->vocab_size());
-    if (no_text && vocab <= 0)
-      return UsageError(
-          "neither {} nor {} has a tokenizer or says how many tokens it knows: give "
-          "prompts as token ids",
-          a->Name(), b->Name());
-    prompts = no_text ? BuiltInIds(vocab) : BuiltInPrompts();
-    if (no_text) plan.notes.push_back("neither side has a tokenizer: both run made-up ids");
+    LS_TRY(prompts, OwnPrompts(*a, *b, options, plan.notes));
   }
   const bool asks_text = std::any_of(prompts.begin(), prompts.end(),
                                      [](const NamedPrompt& p) { return p.ids.empty(); });

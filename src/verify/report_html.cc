@@ -60,6 +60,7 @@ std::string_view Tone(Verdict verdict) {
       return "good";
     case Verdict::kPrecision:
     case Verdict::kQuantizedActivations:
+    case Verdict::kQuantizedWeights:
     case Verdict::kNotComparable:
       return "fair";
     case Verdict::kDiffers:

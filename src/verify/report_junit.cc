@@ -15,6 +15,7 @@ std::string_view ElementOf(Verdict verdict) {
     case Verdict::kMatch:
     case Verdict::kPrecision:
     case Verdict::kQuantizedActivations:
+    case Verdict::kQuantizedWeights:
       return "";
     case Verdict::kDiffers:
     case Verdict::kDifferentTokens:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "spec/model_spec.h"
 #include "spec/taps.h"
 #include "trace/trace.h"
 
@@ -74,6 +75,8 @@ class Subject {
   virtual std::string Name() const = 0;  // "smollm2.gguf (reference, fp32)"
   virtual Abilities Can() const = 0;
   virtual int64_t vocab_size() const = 0;  // columns of its logits; 0: not known before it ran
+  // The facts of the model that runs, where they are known; owned by the subject.
+  virtual const ModelSpec* spec() const { return nullptr; }
   // What a person should know of it and no error (keys that nothing read, ...). Sentences.
   virtual std::vector<std::string> Notes() const { return {}; }
 

@@ -13,7 +13,8 @@ Verdict Worst(const std::vector<PromptComparison>& prompts) {
   };
   for (const Verdict verdict :
        {Verdict::kDiffers, Verdict::kDifferentTokens, Verdict::kSubjectFailed,
-        Verdict::kNotComparable, Verdict::kQuantizedActivations, Verdict::kPrecision})
+        Verdict::kNotComparable, Verdict::kQuantizedActivations, Verdict::kQuantizedWeights,
+        Verdict::kPrecision})
     if (any(verdict)) return verdict;
   return Verdict::kMatch;
 }
@@ -40,6 +41,8 @@ std::string Sentence(const Verification& v) {
           "the candidate's logits differ from the reference's on {} of {} prompts "
           "({})",
           v.prompts.size() - matches, v.prompts.size(), numbers);
+    case Verdict::kQuantizedWeights:  // concluded by who looked at the weights (cli/examine.h)
+      return "the reference's own formulas on the candidate's weights";
     case Verdict::kPrecision:
     case Verdict::kQuantizedActivations:
       return fmt::format(
@@ -70,7 +73,7 @@ PromptComparison Failed(const Probe& probe, const Error& error) {
 }
 
 // What the two sides' rounding does together; nothing where both have full precision.
-Result<std::optional<RoundingEffect>> Rounding(Subject& reference, const PromptTrace& a,
+Result<std::optional<RoundingEffect>> RoundingOf(Subject& reference, const PromptTrace& a,
                                                Subject& candidate, const PromptTrace& b,
                                                double enough, const Progress& progress) {
   std::optional<RoundingEffect> effect;
@@ -158,7 +161,7 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
     if (compared.verdict == Verdict::kDiffers) {
       const double unexplained = std::max(
           compared.max_abs(), compared.parting ? compared.parting->gap.value_or(0) / 2 : 0);
-      const auto rounding = Rounding(reference, *a, candidate, *b, unexplained / kRoundingMultiple,
+      const auto rounding = RoundingOf(reference, *a, candidate, *b, unexplained / kRoundingMultiple,
                                      told("candidate"));
       if (!rounding && IsInterrupted(rounding.error())) return tl::unexpected(rounding.error());
       if (!rounding)

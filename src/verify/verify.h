@@ -22,6 +22,8 @@ enum class Verdict {
   // reference's own formulas: the same model, less exactly.
   kPrecision,             // 16-bit cache, bf16 activations: Precision::kRounded
   kQuantizedActivations,  // Precision::kQuantizedActivations
+  // A match, once the reference has the candidate's own codes for weights.
+  kQuantizedWeights,
   kDiffers,               // at least one is not
   kDifferentTokens,       // tokenizer or chat template give the two other ids for the same text
   kSubjectFailed,         // one of the two gave an error, or something that is no number
@@ -106,6 +108,9 @@ struct VerifyOptions {
   std::optional<bool> chat;  // through the chat template; absent: when a side has one
   int64_t steps = 20;        // greedy tokens
   bool hidden = false;       // hidden states as well, where both sides have them
+  // Where prompts are the built-in ones, also those that the model's facts ask for (DeriveProbes)
+  // of at most so many tokens, and what tokenizers get wrong; 0: none.
+  int64_t longest = 0;
 };
 
 // What both sides will be asked, and what the two tokenizers disagree about.
