@@ -31,9 +31,10 @@ namespace fs = std::filesystem;
 
 // A fault shows when it moves a logit by more than this many times the noise.
 constexpr double kPower = kNoiseMultiple;
-constexpr int64_t kShortest = 24;  // tokens of the prompt, also where every fault needs fewer
-constexpr int64_t kSteps = 3;      // calls of one token after it
-constexpr int64_t kChunk = 4;      // and a last call of several
+constexpr int64_t kShort = 8;  // tokens of a first prompt: below every original context
+constexpr int64_t kLong = 24;  // and of a second one, also where every fault needs fewer
+constexpr int64_t kSteps = 3;  // calls of one token after each
+constexpr int64_t kChunk = 4;  // and a last call of several
 // Changes of both sides under which faults show that no golden's weights are large enough for.
 constexpr const char* kStress[] = {
     "weights: scale layers[*].q_proj.weight by 1e5",
@@ -68,7 +69,7 @@ std::vector<int32_t> RandomIds(const ModelSpec& spec, int64_t n) {
 
 // Long enough for every fault that applies, as far as the context goes.
 int64_t PromptLength(const ModelSpec& spec) {
-  int64_t length = kShortest;
+  int64_t length = kLong;
   for (const Fault& fault : KnownFaults())
     if (!fault.edits(spec).empty()) length = std::max(length, ShortestPrompt(fault, spec));
   constexpr int64_t kPositionsMoved = 4;  // by faults
@@ -116,6 +117,7 @@ struct ModelResult {
   std::string name;
   double noise = 0;
   std::map<std::string_view, std::vector<double>> faults, controls;
+  std::vector<std::string> silent_forms;  // of faults: a form that does not show
   std::vector<std::string> errors;
 
   double Largest(std::string_view fault) const {
@@ -154,7 +156,10 @@ class Bench {
   Result<std::vector<T>> Logits(const Edit& edit) {
     LS_TRY(const Model edited, Edited(model_, edit));
     LS_TRY(const RunSpec run, EditedRun({}, edit));
-    return RunAll<T>(edited.spec, edited.weights, run, ids_, prompt_, *pool_);
+    LS_TRY(std::vector<T> both, RunAll<T>(edited.spec, edited.weights, run, ids_, prompt_, *pool_));
+    LS_TRY(const auto brief, RunAll<T>(edited.spec, edited.weights, run, ids_, kShort, *pool_));
+    both.insert(both.end(), brief.begin(), brief.end());
+    return both;
   }
 
   Model model_;
@@ -178,7 +183,10 @@ ModelResult Inject(const fs::path& path) {
     for (const Edit& edit : edits) {
       const auto distance = bench->DistanceOf(edit);
       if (distance) {
-        into[id].push_back(*distance / (bench->noise() + kToleranceFloor / kNoiseMultiple));
+        const double ratio = *distance / (bench->noise() + kToleranceFloor / kNoiseMultiple);
+        into[id].push_back(ratio);
+        if (FindFault(id) != nullptr && ratio < kPower)
+          result.silent_forms.push_back(fmt::format("{}: {}: {:.2g}", id, ToString(edit), ratio));
       } else {
         result.errors.push_back(
             fmt::format("{}: {}: {}", id, ToString(edit), distance.error().message));
@@ -280,6 +288,10 @@ TEST(FaultInjection, EveryFaultShowsInSomeArchitecture) {
                              fault.id, applies - silent.size(), applies, largest,
                              fmt::join(silent, ", "), note.empty() ? "" : "; shows in " + note);
   }
+  std::cout << "forms that do not show:\n";
+  for (const ModelResult& model : Results())
+    for (const std::string& form : model.silent_forms)
+      std::cout << "  " << model.name << ": " << form << "\n";
   std::cout << fmt::format("{} faults, {} architectures: {} pairs, {} with power\n",
                            KnownFaults().size(), Results().size(), pairs, with_power);
   if (const char* file = std::getenv("LOCKSTEP_FAULT_TABLE")) {

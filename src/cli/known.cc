@@ -66,7 +66,8 @@ Json FaultsJson() {
                       {"name", fault.name},
                       {"what", fault.what},
                       {"seen", fault.seen},
-                      {"how", fault.how}});
+                      {"how", fault.how},
+                      {"precision", fault.precision}});
   for (const NegativeControl& control : NegativeControls())
     controls.push_back({{"id", control.id}, {"name", control.name}, {"what", control.what}});
   return {{"faults", std::move(faults)}, {"negative_controls", std::move(controls)}};

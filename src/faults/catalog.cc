@@ -20,7 +20,7 @@ constexpr Fault kFaults[] = {
      .how = "from position 1, first at layer 0's attention; grows with position", .edits = fault_edits::ScalingOnLocalLayers},
     {.id = "rope-scaling-missing", .number = "F2", .name = "RoPE scaling missing",
      .what = "No layer's RoPE is scaled.",
-     .seen = "mlx-vlm#1709, mlxcel#1340", .shows = Shows::kSecondToken,
+     .seen = "mlx-vlm#1709, mlxcel#1340", .shows = Shows::kPastOriginal,
      .how = "from the first scaled layer; short prompts nearly agree", .edits = fault_edits::ScalingMissing},
     {.id = "rope-theta-of-other-layers", .number = "F4", .name = "RoPE base of the other kind of layer",
      .what = "Sliding layers rotate with the global base, or global layers with the sliding one.",
@@ -92,15 +92,15 @@ constexpr Fault kFaults[] = {
      .how = "everywhere, large", .edits = fault_edits::NormOffsetTwice},
     {.id = "norm-cast-first", .number = "F14", .name = "norm rounded before the weight",
      .what = "x / rms is cast to bf16 before the weight multiplies it.",
-     .seen = "TransformerEngine#1132, gemma_pytorch#67", .shows = Shows::kAnywhere,
+     .seen = "TransformerEngine#1132, gemma_pytorch#67", .precision = true, .shows = Shows::kAnywhere,
      .how = "noise of 16 bits in every norm, coherent text", .edits = fault_edits::NormCast},
     {.id = "inverse-rms-bf16", .number = "F15", .name = "inverse rms rounded to bf16",
      .what = "1 / rms is kept in 16 bits.",
-     .seen = "IRON#139", .shows = Shows::kAnywhere,
+     .seen = "IRON#139", .precision = true, .shows = Shows::kAnywhere,
      .how = "grows linearly with depth", .edits = fault_edits::InverseRmsRounded},
     {.id = "residual-16-bit", .number = "F16", .name = "16-bit residual stream",
      .what = "The sum that runs through the layers is rounded to fp16 or bf16.",
-     .seen = "onnxruntime-genai#1441", .shows = Shows::kAnywhere,
+     .seen = "onnxruntime-genai#1441", .precision = true, .shows = Shows::kAnywhere,
      .how = "grows with depth", .edits = fault_edits::ResidualRounded},
     {.id = "attention-scale", .number = "F17", .name = "attention scale from the wrong size",
      .what = "Scores are scaled by head_dim instead of query_pre_attn_scalar, by hidden_size / heads, by nothing, or without YaRN's m^2.",
@@ -279,8 +279,8 @@ constexpr Fault kFaults[] = {
      .seen = "", .shows = Shows::kSecondToken,
      .how = "only where every visible score is below -1e4", .edits = fault_edits::MaskFill},
     {.id = "kv-cache-16-bit", .number = "", .name = "16-bit key-value cache",
-     .what = "Keys and values are rounded to fp16 or bf16: precision, no fault.",
-     .seen = "", .shows = Shows::kSecondToken,
+     .what = "Keys and values are rounded to fp16 or bf16.",
+     .seen = "", .precision = true, .shows = Shows::kSecondToken,
      .how = "noise of 16 bits, coherent text", .edits = fault_edits::SixteenBitCache},
 };
 
@@ -325,7 +325,7 @@ std::string ShowsText(Shows shows) {
     case Shows::kPastWindow:
       return "past the window";
     case Shows::kPastOriginal:
-      return "past the original context";
+      return "2 tokens, or past the original context";
     case Shows::kSecondCall:
       return "a second call";
     case Shows::kSecondCallWindow:
@@ -356,7 +356,7 @@ int64_t ShortestPrompt(const Fault& fault, const ModelSpec& spec) {
     case Shows::kSecondCallWindow:
       return NarrowestWindow(spec) + 2;
     case Shows::kPastOriginal:
-      return OriginalLength(spec) + 1;
+      return std::max<int64_t>(OriginalLength(spec) + 1, 2);
   }
   return 1;
 }
@@ -367,17 +367,18 @@ std::string FaultsPage() {
       "`lockstep inspect --faults > docs/faults.md` writes this page from the table in "
       "`src/faults/catalog.cc`; a test fails when it is old. [adding/fault.md](adding/fault.md) "
       "says how to add one.\n\n"
-      "Each of the {} rows was met in a real program. Each is data: edits of a model's spec, of "
+      "Each of the {} rows is a mistake that real programs make when they port a model; where a "
+      "public report of it is known, it is named. Each is data: edits of a model's spec, of "
       "its "
       "run or of its weights, which the reference can compute. `--edit` takes such an edit as "
       "text.\n\n"
       "| id | what is wrong | seen in | shows | least prompt |\n|---|---|---|---|---|\n",
       std::size(kFaults));
   for (const Fault& fault : kFaults)
-    out += fmt::format("| `{}`{} | **{}.** {} | {} | {} | {} |\n", fault.id,
+    out += fmt::format("| `{}`{} | **{}.** {}{} | {} | {} | {} |\n", fault.id,
                        fault.number.empty() ? "" : fmt::format(" ({})", fault.number), fault.name,
-                       fault.what, fault.seen.empty() ? "–" : fault.seen, fault.how,
-                       ShowsText(fault.shows));
+                       fault.what, fault.precision ? " (Precision, no mistake.)" : "",
+                       fault.seen.empty() ? "–" : fault.seen, fault.how, ShowsText(fault.shows));
   out +=
       "\n## What must be found to be no fault\n\n"
       "Another thread count, fp64 for fp32 and another packing of the same weights change no more "

@@ -22,7 +22,7 @@ enum class Shows : uint8_t {
   kAnywhere,          // from the first token
   kSecondToken,       // position 0 is exact: nothing rotates, nothing is attended to but itself
   kPastWindow,        // once the narrowest window hides a position
-  kPastOriginal,      // once the prompt is longer than the original context of a scaled RoPE
+  kPastOriginal,      // where RoPE's scaling asks for the length: past its original context
   kSecondCall,        // only in decoding, or in the second chunk of a prompt
   kSecondCallWindow,  // the same, past the narrowest window
 };
@@ -33,8 +33,10 @@ struct Fault {
   std::string_view name;    // a few words for a table
   std::string_view what;    // what is computed instead, one sentence
   std::string_view seen;    // where it was met, repository#number; empty: told of ports
-  Shows shows;              // how long a prompt must be
-  std::string_view how;     // what it looks like, which narrows the search; a phrase
+  // The same formulas with fewer bits, as programs do on purpose: to be named, not to be blamed.
+  bool precision = false;
+  Shows shows;           // how long a prompt must be
+  std::string_view how;  // what it looks like, which narrows the search; a phrase
   // Each is the fault in one of its forms; none: it does not apply to this model. Each can be
   // applied to the spec, and to any weights bound to it.
   std::vector<Edit> (*edits)(const ModelSpec& spec);

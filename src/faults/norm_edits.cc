@@ -1,7 +1,9 @@
 #include <cmath>
 
+#include "base/dtype.h"
 #include "faults/edit_maker.h"
 #include "faults/fault_edits.h"
+#include "spec/field_list.h"
 
 namespace lockstep::fault_edits {
 namespace {
@@ -114,19 +116,20 @@ Edits MultiplierInverted(const ModelSpec& spec) {
 }
 
 Edits MultiplierRounded(const ModelSpec& spec) {
-  const auto to = [&](const char* rounding) {
+  const auto to = [&](Rounding rounding) {
     return EachMultiplier(spec, [rounding](EditMaker& maker, int32_t layer, const std::string& path,
                                            const Scale& scale) {
-      // What rounds to itself is not changed by rounding.
-      const bool changes = std::string_view(rounding) == "two_decimals"
-                               ? std::nearbyint(scale.value * 100) / 100 != scale.value
-                               : std::nearbyint(scale.value * 4) / 4 != scale.value;
-      if (changes && std::nearbyint(scale.value * 100) != 0)
-        maker.Set(layer, path + ".rounding", rounding);
+      // What is rounded already, or rounds to itself, is not changed by rounding; nor may a small
+      // multiplier become 0.
+      const double rounded = rounding == Rounding::kBF16
+                                 ? ToFloat(ToBFloat16(static_cast<float>(scale.value)))
+                                 : std::nearbyint(scale.value * 100) / 100;
+      if (scale.rounding == Rounding::kNone && rounded != scale.value && rounded != 0)
+        maker.Set(layer, path + ".rounding", std::string(NameOf(rounding)));
     });
   };
-  std::vector<EditMaker> makers = to("two_decimals");
-  for (EditMaker& maker : to("bf16")) makers.push_back(std::move(maker));
+  std::vector<EditMaker> makers = to(Rounding::kTwoDecimals);
+  for (EditMaker& maker : to(Rounding::kBF16)) makers.push_back(std::move(maker));
   return Several(std::move(makers));
 }
 

@@ -25,6 +25,10 @@ int32_t FirstRotating(const ModelSpec& spec, const Is& is) {
   return -1;
 }
 
+const RopeSpec& RopeOf(const ModelSpec& spec, int32_t layer) {
+  return *FindRope(spec.layers[static_cast<size_t>(layer)]);
+}
+
 bool HasLists(const RopeSpec& rope) {
   return rope.scaling && (std::holds_alternative<LongRopeScaling>(*rope.scaling) ||
                           std::holds_alternative<FrequencyFactors>(*rope.scaling));
@@ -65,13 +69,19 @@ Edits ScalingOnLocalLayers(const ModelSpec& spec) {
   if (global < 0) return {};
   return One(EachRope(spec, [&](EditMaker& maker, int32_t i, const RopeSpec& rope) {
     const LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
-    if (IsLocal(layer) && !rope.scaling) maker.Set(i, kScaling, FactAt(spec, global, kScaling));
+    if (IsLocal(layer) && !rope.scaling && rope.rotary_dim == RopeOf(spec, global).rotary_dim)
+      maker.Set(i, kScaling, FactAt(spec, global, kScaling));
   }));
 }
 
 Edits ScalingMissing(const ModelSpec& spec) {
   return One(EachRope(spec, [](EditMaker& maker, int32_t i, const RopeSpec& rope) {
-    if (rope.scaling) maker.Set(i, kScaling, nullptr);
+    if (!rope.scaling) return;
+    maker.Set(i, kScaling, nullptr);
+    // Without dynamic scaling the context ends, but programs that miss the scaling run on.
+    constexpr int64_t kLong = 1 << 20;
+    if (ScalingAs<DynamicScaling>(rope) != nullptr && i == 0)
+      maker.Set("max_position_embeddings", kLong);
   }));
 }
 
@@ -81,7 +91,7 @@ Edits RopeOfOtherLayers(const ModelSpec& spec) {
         spec, [&](const LayerSpec& layer, const RopeSpec&) { return IsLocal(layer) != to_local; });
     return EachRope(spec, [&, from](EditMaker& maker, int32_t i, const RopeSpec& rope) {
       if (from < 0 || IsLocal(spec.layers[static_cast<size_t>(i)]) != to_local) return;
-      const double theta = FindRope(spec.layers[static_cast<size_t>(from)])->theta;
+      const double theta = RopeOf(spec, from).theta;
       if (theta != rope.theta) maker.Set(i, "mixer.rope.theta", theta);
     });
   };
@@ -148,7 +158,8 @@ Edits NopeIgnored(const ModelSpec& spec) {
       !std::holds_alternative<AttentionSpec>(spec.layers[static_cast<size_t>(rotating)].mixer))
     return {};
   return One(EachAttention(spec, [&](EditMaker& maker, int32_t i, const AttentionSpec& a) {
-    if (!a.rope) maker.Set(i, kRope, FactAt(spec, rotating, kRope));
+    if (!a.rope && a.head_dim >= RopeOf(spec, rotating).rotary_dim)
+      maker.Set(i, kRope, FactAt(spec, rotating, kRope));
   }));
 }
 
@@ -157,7 +168,10 @@ Edits NopeInverted(const ModelSpec& spec) {
   const int32_t rotating =
       FirstRotating(spec, [](const LayerSpec&, const RopeSpec&) { return true; });
   return One(EachAttention(spec, [&](EditMaker& maker, int32_t i, const AttentionSpec& a) {
-    maker.Set(i, kRope, a.rope ? Json(nullptr) : FactAt(spec, rotating, kRope));
+    if (a.rope)
+      maker.Set(i, kRope, nullptr);
+    else if (a.head_dim >= RopeOf(spec, rotating).rotary_dim)
+      maker.Set(i, kRope, FactAt(spec, rotating, kRope));
   }));
 }
 
