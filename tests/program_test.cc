@@ -155,6 +155,22 @@ TEST_F(Program, InspectShowsWhatItCanOfAnUnknownArchitecture) {
   EXPECT_NE(outcome.err.find("qwen99"), std::string::npos);
 }
 
+TEST_F(Program, AnEditIsAFaultAndItsProof) {
+  const std::string edit = R"("layers[*].mixer.sinks=false")";
+  ASSERT_EQ(Run("trace $M/gpt-oss --steps 3 --out $T/wrong.safetensors --edit " + edit).code, 0);
+  EXPECT_EQ(Run("verify $M/gpt-oss $T/wrong.safetensors").code, 1);
+  EXPECT_EQ(Run("verify $M/gpt-oss $T/wrong.safetensors --edit-reference " + edit).code, 0);
+  ExpectFailure("trace $M/gpt-oss --out $T/x.safetensors --edit final_norm.epsilon=1", 2, "eps");
+  ExpectFailure("trace $M/gpt-oss --out $T/x.safetensors --edit lm_head.tied", 2, "PATH=JSON");
+}
+
+TEST_F(Program, InspectListsTheFaultsThatAreKnown) {
+  const auto faults = ParseJson(Run("inspect --faults --json").out, "stdout");
+  ASSERT_TRUE(faults);
+  EXPECT_GT((*faults)["faults"].size(), 50u);
+  ExpectFailure("inspect --faults $M/qwen2", 2, "leave the path out");
+}
+
 TEST_F(Program, ThePageOfWhatIsKnownIsCurrent) {
   const Outcome outcome = Run("inspect --known");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
