@@ -146,6 +146,10 @@ class Editor {
       }
       case WeightChange::kFit: {
         LS_TRY(const WeightView* view, Find(edit, id));
+        constexpr int64_t kMostRepeats = 1024;  // heads of a projection are fewer
+        if (slot.rows * slot.cols / kMostRepeats > view->elements())
+          return UsageError("{}: {} elements cannot be made of the {} of {}", ToString(edit),
+                            slot.rows * slot.cols, view->elements(), ToString(id));
         made[id] = Own(id, Fitted(Read(*view), slot.rows, slot.cols));
         return {};
       }

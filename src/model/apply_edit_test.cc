@@ -91,6 +91,12 @@ TEST_F(EditedModel, AShapeThatDoesNotFitIsASentence) {
             std::string::npos);
 }
 
+TEST_F(EditedModel, FittingMakesNoHugeWeightOfASmallOne) {
+  EXPECT_NE(ErrorOf("embedding.vocab_size=2000000000; weights: fit embed_tokens.weight")
+                .find("cannot be made"),
+            std::string::npos);
+}
+
 TEST_F(EditedModel, SwappingTwiceChangesNothing) {
   const std::string swap = "weights: swap layers[1].* with layers[0]";
   const auto once = Apply(swap);
