@@ -176,6 +176,10 @@ std::string Text(const Outcome& outcome, const DiagnoseArgs& args) {
     if (d.indistinguishable.size() > kMost)
       out += fmt::format("  and {} more\n", d.indistinguishable.size() - kMost);
   }
+  if (d.alternatives_tried < d.alternatives)
+    out +=
+        fmt::format("\n{} of {} other edits were tried in place of the causes, in the time given\n",
+                    d.alternatives_tried, d.alternatives);
   if (d.runner_up)
     out += fmt::format("\nrunner-up for edit {}: {} leaves max |Δ| {}\n", d.runner_up->replaces + 1,
                        ToString(d.runner_up->hypothesis.edit),

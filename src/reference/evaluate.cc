@@ -50,6 +50,12 @@ Result<std::vector<T>> Stepped(Interpreter<T>& interpreter, const EvaluatedSeque
   return out;
 }
 
+// A masked score that still counts lets a token see what its call brings after it.
+bool DependsOnCalls(const ModelSpec& spec, const RunSpec& run) {
+  return DependsOnCallLength(spec) || run.DependsOnCalls() || run.softcap_after_mask ||
+         run.mask_fill;
+}
+
 }  // namespace
 
 std::optional<int> FirstDifferentLayer(const ModelSpec& a, const ModelSpec& b,
@@ -77,8 +83,7 @@ Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, T
                                 std::span<const int32_t> vocabulary, const RunSpec& run, int first,
                                 const Stream* stream, Stream* keep) {
   Interpreter<T> interpreter(spec, weights, pool, run);
-  if (DependsOnCallLength(spec) || run.DependsOnCalls())
-    return Stepped(interpreter, sequence, vocabulary);
+  if (DependsOnCalls(spec, run)) return Stepped(interpreter, sequence, vocabulary);
   std::vector<T> x;
   if (first < 0 || stream == nullptr || stream->before.empty()) {
     LS_TRY(x, interpreter.Embed(sequence.ids));

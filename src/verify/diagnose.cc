@@ -43,7 +43,8 @@ class Search {
         options_(options),
         pool_(pool),
         progress_(progress),
-        start_(std::chrono::steady_clock::now()) {}
+        start_(std::chrono::steady_clock::now()),
+        deadline_(options.seconds) {}
 
   Result<Diagnosis> Run() {
     LS_TRY(evidence_, GatherEvidence(model_.spec, candidate_));
@@ -87,12 +88,12 @@ class Search {
   double Seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  bool OutOfTime() const { return Seconds() > options_.seconds; }
+  bool OutOfTime() const { return Seconds() > deadline_; }
 
   Diagnosis Finish() {
     out_.hypotheses = static_cast<int64_t>(hypotheses_.size());
     out_.evaluations = evaluations_;
-    out_.out_of_time = OutOfTime();
+    out_.out_of_time = Seconds() > options_.seconds;
     out_.seconds = Seconds();
     return std::move(out_);
   }
@@ -187,8 +188,10 @@ class Search {
       bool reaches = false;  // within the tolerance on the screen
     };
     std::vector<Outcome> outcomes(hypotheses.size());
+    tried_ = 0;
     const std::string doing = fmt::format("trying {} edits", hypotheses.size());
     LS_RETURN_IF_ERROR(ForEach(hypotheses.size(), doing, [&](size_t i, ThreadPool& pool) {
+      ++tried_;
       int first = -1;
       const auto edited = WithEdit(node, hypotheses_[hypotheses[i]].edit, first);
       if (!edited) return;
@@ -448,27 +451,38 @@ class Search {
     return FindAlternatives(root, chosen);
   }
 
-  // Everything that could take the place of one of the causes, and the best that cannot.
+  // Everything that could take the place of one of the causes, and the best that cannot. Known
+  // faults first: where time is short the others are told to be untried.
   Status FindAlternatives(const EditedReference& root, const std::vector<size_t>& chosen) {
-    for (size_t i = 0; i < chosen.size() && !OutOfTime(); ++i) {
-      std::vector<size_t> others = chosen;
-      others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-      LS_TRY(const auto base, Build(root, others));
-      if (!base) continue;
-      std::vector<size_t> hypotheses;
-      for (size_t h = 0; h < hypotheses_.size(); ++h)
-        if (h != chosen[i] && (IsSmall() || hypotheses_[h].origin <= Origin::kSystematic))
-          hypotheses.push_back(h);
-      LS_TRY(std::vector<Trial> trials, Expand(*base, 0, hypotheses, 16));
-      for (Trial& trial : trials) {
-        const Alternative alternative{i, hypotheses_[trial.hypothesis], DistanceOf(*trial.edited)};
-        LS_TRY(const bool proven, Reaches(*trial.edited));
-        if (proven)
-          out_.indistinguishable.push_back(alternative);
-        else if (!out_.runner_up || alternative.distance.rms < out_.runner_up->distance.rms)
-          out_.runner_up = alternative;
+    deadline_ = std::min(options_.seconds, Seconds() * 2 + 3);
+    for (const bool known : {true, false}) {
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        std::vector<size_t> others = chosen;
+        others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+        std::vector<size_t> hypotheses;
+        for (size_t h = 0; h < hypotheses_.size(); ++h)
+          if (h != chosen[i] && (hypotheses_[h].origin <= Origin::kCatalogue) == known &&
+              (IsSmall() || hypotheses_[h].origin <= Origin::kSystematic))
+            hypotheses.push_back(h);
+        out_.alternatives += static_cast<int64_t>(hypotheses.size());
+        if (OutOfTime() || hypotheses.empty()) continue;
+        LS_TRY(const auto base, Build(root, others));
+        if (!base) continue;
+        LS_TRY(std::vector<Trial> trials, Expand(*base, 0, hypotheses, 16));
+        out_.alternatives_tried += static_cast<int64_t>(tried_);
+        for (Trial& trial : trials) LS_RETURN_IF_ERROR(Compare(i, trial));
       }
     }
+    return {};
+  }
+
+  Status Compare(size_t cause, const Trial& trial) {
+    const Alternative alternative{cause, hypotheses_[trial.hypothesis], DistanceOf(*trial.edited)};
+    LS_TRY(const bool same, Reaches(*trial.edited));
+    if (same)
+      out_.indistinguishable.push_back(alternative);
+    else if (!out_.runner_up || alternative.distance.rms < out_.runner_up->distance.rms)
+      out_.runner_up = alternative;
     return {};
   }
 
@@ -502,12 +516,13 @@ class Search {
   ThreadPool& pool_;
   const Progress& progress_;
   const std::chrono::steady_clock::time_point start_;
+  double deadline_;  // in Seconds()
   Evidence evidence_;
   std::vector<Hypothesis> hypotheses_;
   std::optional<EditedReference> nearest_;
   std::optional<int> first_layer_;
   mutable std::optional<bool> small_;
-  std::atomic<int64_t> evaluations_ = 0;
+  std::atomic<int64_t> evaluations_ = 0, tried_ = 0;  // all; of the last Expand
   Diagnosis out_;
 };
 

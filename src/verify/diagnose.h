@@ -30,7 +30,9 @@ struct DiagnoseOptions {
   std::vector<Hypothesis> audit;  // tried first: what a static look at the candidate suggests
   bool systematic = true;         // after the catalogue, edits generated from the spec's fields
   int max_edits = 4;              // causes at once
-  double seconds = 80;            // no new guess is tried after that
+  // No new guess is tried after that. Whether others would give the same numbers is asked for at
+  // most as long as the search took, and a little.
+  double seconds = 80;
   // For each run (or none): what the candidate's declared rounding may add to the tolerance.
   std::vector<double> allowed;
 };
@@ -83,6 +85,7 @@ struct Diagnosis {
   std::optional<Alternative> runner_up;        // the best of those that do not
   std::vector<Cause> nearest;                  // unexplained: the edits that come closest
   std::optional<FirstDifference> first;
+  int64_t alternatives = 0, alternatives_tried = 0;  // in place of a cause
   int64_t hypotheses = 0, evaluations = 0, positions = 0;
   bool out_of_time = false;
   double seconds = 0;

@@ -66,6 +66,8 @@ Json ToJson(const Diagnosis& d) {
   out["indistinguishable"] = Json::array();
   for (const Alternative& other : d.indistinguishable)
     out["indistinguishable"].push_back(ToJson(other));
+  out["alternatives"] = d.alternatives;
+  out["alternatives_tried"] = d.alternatives_tried;
   if (d.runner_up) out["runner_up"] = ToJson(*d.runner_up);
   out["nearest"] = Json::array();
   for (const Cause& cause : d.nearest) out["nearest"].push_back(ToJson(cause));
