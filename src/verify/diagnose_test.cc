@@ -139,6 +139,17 @@ TEST(Diagnose, NamesASingleEditOrATruePartner) {
   }
 }
 
+// Numbers that are in no list.
+TEST(Diagnose, FitsANumberThatNobodyWouldGuess) {
+  for (const char* edit :
+       {"layers[1].mixer.query_scale.value = 0.2137", "layers[*].mixer.rope.theta = 77777"}) {
+    const auto d = DiagnoseEdit("llama", Parsed(edit));
+    ASSERT_TRUE(d) << d.error().message;
+    ASSERT_EQ(d->verdict, DiagnosisVerdict::kExplained) << edit << Told(*d);
+    EXPECT_EQ(d->causes.size(), 1u) << Told(*d);
+  }
+}
+
 // onnxruntime-genai's export of a scaled Gemma-3: three things at once.
 TEST(Diagnose, NamesThreeCausesAtOnce) {
   const Edit edit = Parsed(
