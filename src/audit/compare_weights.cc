@@ -29,11 +29,16 @@ struct Rows {
   }
 };
 
-Rows OfReference(const WeightView& view, double offset) {
-  return {view.rows, view.cols, [&view, offset](int64_t row, float* out) {
+// What multiplies: a norm's weight with its offset, rounded as the spec says.
+Rows OfReference(const WeightView& view, const NormSpec* norm) {
+  return {view.rows, view.cols, [&view, norm](int64_t row, float* out) {
             view.ReadRows(row, 1, out, view.cols);
-            if (offset != 0)
-              for (int64_t c = 0; c < view.cols; ++c) out[c] += static_cast<float>(offset);
+            if (norm == nullptr) return;
+            for (int64_t c = 0; c < view.cols; ++c) {
+              out[c] += static_cast<float>(norm->weight_offset);
+              if (norm->weight_rounding == Rounding::kBF16) out[c] = ToFloat(ToBFloat16(out[c]));
+              if (norm->weight_rounding == Rounding::kFP16) out[c] = ToFloat(ToFloat16(out[c]));
+            }
           }};
 }
 
@@ -116,12 +121,12 @@ class Comparer {
   const FoundDecoder& found() const { return report_.decoder; }
 
   double OffsetOf(const WeightId& id) const {
-    if (id.part == Part::kBias) return 0;
     const NormSpec* norm = NormOf(id);
     return norm != nullptr ? norm->weight_offset : 0;
   }
 
   const NormSpec* NormOf(const WeightId& id) const {
+    if (id.part == Part::kBias) return nullptr;
     if (id.role == Role::kFinalNorm) return &reference_.spec.final_norm;
     if (id.layer < 0) return nullptr;
     const LayerSpec& layer = reference_.spec.layers[static_cast<size_t>(id.layer)];
@@ -177,7 +182,7 @@ class Comparer {
           if (auto matrix = MatrixOf(graph_, n)) free.push_back(*matrix);
         listed = true;
       }
-      const Rows ref = OfReference(*reference_.weights.Find(slot.id), 0);
+      const Rows ref = OfReference(*reference_.weights.Find(slot.id), nullptr);
       for (FoundMatrix& matrix : free) {
         const Rows got = OfMatrix(graph_, matrix.matrix);
         if (!SampleAgrees(ref, got, matrix.matrix.codes ? kSameCodes : 1)) continue;
@@ -224,7 +229,7 @@ class Comparer {
       result.state = place_known ? WeightState::kMissing : WeightState::kNotFound;
       return result;
     }
-    const Rows ref = OfReference(*reference_.weights.Find(slot.id), OffsetOf(slot.id));
+    const Rows ref = OfReference(*reference_.weights.Find(slot.id), NormOf(slot.id));
     if (got->rows != ref.rows || got->cols != ref.cols) {
       result.state = WeightState::kDiffers;
       result.correlation = 0;
@@ -277,7 +282,7 @@ class Comparer {
     const double needed = CodesOf(slot.id) != nullptr ? kSameCodes : 1;
     for (const auto& [id, view] : reference_.weights.all()) {
       if (id == slot.id || view.rows != ref.rows || view.cols != ref.cols) continue;
-      if (!SampleAgrees(OfReference(view, OffsetOf(id)), got, needed)) continue;
+      if (!SampleAgrees(OfReference(view, NormOf(id)), got, needed)) continue;
       result.state = WeightState::kOther;
       result.other = id;
       return;
@@ -316,7 +321,7 @@ class Comparer {
 
   // The reference's numbers in the place of the candidate's.
   bool Repair(const WeightSlot& slot, RawFinding& raw) const {
-    const Rows ref = OfReference(*reference_.weights.Find(slot.id), OffsetOf(slot.id));
+    const Rows ref = OfReference(*reference_.weights.Find(slot.id), NormOf(slot.id));
     std::optional<ConstantView> view;
     WeightId weight = slot.id;
     weight.part = Part::kWeight;
@@ -390,7 +395,7 @@ class Comparer {
     StoredMatrix matrix = found->second.matrix;
     const BlockCodes codes = *matrix.codes;
     const OnnxTensor& scales = graph_.model().tensors()[static_cast<size_t>(codes.scales)];
-    const Rows ref = OfReference(*reference_.weights.Find(slot.id), 0);
+    const Rows ref = OfReference(*reference_.weights.Find(slot.id), nullptr);
     if (ref.rows != matrix.rows || ref.cols != matrix.cols) return false;
     matrix.codes->unit_scales = true;
     const ConstantView view{.tensor = codes.scales,

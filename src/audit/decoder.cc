@@ -66,6 +66,9 @@ class Finder {
       if (!from_ids(node.In(1))) continue;
       auto matrix = MatrixOf(g_, n);
       if (!matrix || matrix->matrix.rows < spec_.embedding.vocab_size / 2) continue;
+      // Codes fill whole blocks; what is past the hidden size is cut off after the lookup.
+      if (matrix->matrix.codes)
+        matrix->matrix.cols = std::min(matrix->matrix.cols, spec_.embedding.hidden_size);
       found_.matrices.emplace(Id(Role::kEmbedTokens, -1), *matrix);
       value = node.Out(0);
     }
@@ -74,7 +77,7 @@ class Finder {
       int next = kNoValue;
       for (const int c : g_.Consumers(value)) {
         const auto& node = g_.node(c);
-        if (walk_.IsShapeOnly(c) && node.op != "Shape") next = node.Out(0);
+        if (walk_.IsShapeOnly(c) || node.op == "Slice") next = node.Out(0);
         if (node.op == "Mul" || node.op == "Div") {
           const int other = node.In(0) == value ? node.In(1) : node.In(0);
           if (const auto scale = g_.Scalar(other)) {

@@ -1,0 +1,372 @@
+#include "audit/audit.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "audit/candidate_weights.h"
+#include "audit/repair.h"
+#include "model/apply_edit.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kGemma = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/onnx/gemma2";
+
+// A folder that vanishes with the test.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "audit-XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~Scratch() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+  fs::path operator/(const char* name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+template <typename T>
+T Must(Result<T> result) {
+  EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
+  if (!result) std::abort();
+  return *std::move(result);
+}
+
+struct Pair {
+  Model reference;
+  OnnxModel candidate;
+  AuditReport report;
+};
+
+Pair Look(const fs::path& reference, const fs::path& candidate) {
+  Pair pair{Must(LoadModel(reference)), Must(OnnxModel::Open(candidate)), {}};
+  pair.report = Must(Audit(pair.reference, pair.candidate));
+  return pair;
+}
+
+std::vector<std::string> Wheres(const AuditReport& report) {
+  std::vector<std::string> out;
+  for (const Finding& finding : report.findings) out.push_back(finding.where);
+  return out;
+}
+
+std::string All(const AuditReport& report) {
+  std::string out;
+  for (const Finding& finding : report.findings) out += finding.sentence + "\n";
+  return out;
+}
+
+int64_t CountOf(const AuditReport& report, WeightState state) {
+  return std::count_if(report.weights.begin(), report.weights.end(),
+                       [&](const auto& w) { return w.second.state == state; });
+}
+
+// Two builders' exports of one checkpoint (bf16 weights, a window on the even layers).
+class Builders : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Gemma2, Builders, testing::Values("genai", "mobius"));
+
+TEST_P(Builders, EveryWeightIsLocated) {
+  const Pair pair = Look(kGemma / "checkpoint", kGemma / GetParam());
+  EXPECT_EQ(pair.report.weights.size(), RequiredWeights(pair.reference.spec).size());
+  EXPECT_EQ(CountOf(pair.report, WeightState::kNotFound), 0);
+  EXPECT_EQ(CountOf(pair.report, WeightState::kMissing), 0);
+}
+
+TEST_P(Builders, TheScaleRoundedToTwoDecimalsIsFound) {
+  const Pair pair = Look(kGemma / "checkpoint", kGemma / GetParam());
+  const auto found = std::find_if(pair.report.findings.begin(), pair.report.findings.end(),
+                                  [](const Finding& f) { return f.where == "embedding.scale"; });
+  ASSERT_NE(found, pair.report.findings.end()) << All(pair.report);
+  EXPECT_EQ(found->kind, FindingKind::kScale);
+  EXPECT_EQ(ToString(found->edit.value_or(Edit{})), "embedding.scale.rounding=\"two_decimals\"");
+}
+
+// The edit of each finding is what the candidate is: with all of them nothing is left to find.
+TEST_P(Builders, TheEditedReferenceEqualsTheCandidate) {
+  const Pair pair = Look(kGemma / "checkpoint", kGemma / GetParam());
+  ASSERT_FALSE(pair.report.healthy());
+  Edit all;
+  for (const Finding& finding : pair.report.findings) {
+    ASSERT_TRUE(finding.edit) << finding.sentence;
+    all = Joined(all, *finding.edit);
+  }
+  const Model edited = Must(Edited(pair.reference, all));
+  const AuditReport report = Must(Audit(edited, pair.candidate));
+  EXPECT_TRUE(report.findings.empty()) << All(report);
+}
+
+TEST_P(Builders, TheRepairedFolderHasNoFinding) {
+  const Pair pair = Look(kGemma / "checkpoint", kGemma / GetParam());
+  const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
+  EXPECT_TRUE(plan.left.empty());
+  EXPECT_EQ(plan.changes.size(), pair.report.findings.size());
+  const Scratch scratch;
+  const Status written = WriteRepair(pair.candidate, plan, scratch / "new");
+  ASSERT_TRUE(written) << written.error().message;
+  const Pair mended = Look(kGemma / "checkpoint", scratch / "new");
+  EXPECT_TRUE(mended.report.findings.empty()) << All(mended.report);
+}
+
+TEST(Audit, NormsAddedInBf16AreFoundInEveryLayer) {
+  const Pair pair = Look(kGemma / "checkpoint", kGemma / "genai");
+  const auto found = std::find_if(pair.report.findings.begin(), pair.report.findings.end(),
+                                  [](const Finding& f) { return f.kind == FindingKind::kWeight; });
+  ASSERT_NE(found, pair.report.findings.end());
+  EXPECT_EQ(found->where,
+            "layers[0,1].mixer_pre_norm, layers[0,1].mixer_post_norm, layers[0,1].mlp_pre_norm, "
+            "layers[0,1].mlp_post_norm, final_norm");
+  EXPECT_EQ(CountOf(pair.report, WeightState::kRounded), 9);
+}
+
+TEST(Audit, AShiftedScheduleIsOneFinding) {
+  const Pair pair = Look(kGemma / "checkpoint", kGemma / "mobius");
+  const auto found =
+      std::find_if(pair.report.findings.begin(), pair.report.findings.end(),
+                   [](const Finding& f) { return f.kind == FindingKind::kAttention; });
+  ASSERT_NE(found, pair.report.findings.end());
+  EXPECT_EQ(ToString(*found->edit),
+            "layers[0].mixer.sliding_window=null; layers[1].mixer.sliding_window=8");
+}
+
+// A fault put into a healthy copy of the export is found, and mended.
+struct Injection {
+  const char* name;
+  void (*inject)(const OnnxModel& model, OnnxPatch& patch);
+  const char* sentence;  // a part of the one that tells it
+};
+
+size_t NodeOf(const OnnxModel& model, std::string_view op, size_t nth = 0) {
+  for (const OnnxNode& node : model.nodes())
+    if (node.op_type == op && nth-- == 0) return node.index;
+  ADD_FAILURE() << op;
+  return 0;
+}
+
+const OnnxTensor& MatrixAt(const OnnxModel& model, size_t node) {
+  return *model.Tensor(model.nodes()[node].Input(1));
+}
+
+void Multiply(const OnnxModel& model, size_t node, double factor, OnnxPatch& patch) {
+  const OnnxTensor& tensor = MatrixAt(model, node);
+  auto numbers = *ReadDoubles(tensor);
+  for (double& x : numbers) x *= factor;
+  patch.tensors.push_back({.name = tensor.name, .bytes = *EncodeNumbers(numbers, tensor.type)});
+}
+
+const Injection kInjections[] = {
+    {"attention_scale",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       p.attributes.push_back({NodeOf(m, "GroupQueryAttention"), "scale", 0.25f});
+     },
+     "layers[0].mixer.query_scale: another scale of attention"},
+    {"soft_cap_missing",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       p.attributes.push_back({NodeOf(m, "GroupQueryAttention", 1), "softcap", 0.0f});
+     },
+     "layers[1].mixer.logit_softcap: another soft cap"},
+    {"window_off_by_one",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       p.attributes.push_back({NodeOf(m, "GroupQueryAttention"), "local_window_size", int64_t{9}});
+     },
+     "layers[0].mixer.sliding_window: a window of another size; expected 8, found 9"},
+    {"no_rotation",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       p.attributes.push_back({NodeOf(m, "GroupQueryAttention"), "do_rotary", int64_t{0}});
+     },
+     "layers[0].mixer.rope: queries and keys are not rotated"},
+    {"epsilon",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       p.attributes.push_back({NodeOf(m, "SimplifiedLayerNormalization"), "epsilon", 1e-5f});
+     },
+     "another epsilon of the norm; expected 1e-06, found 1e-05"},
+    {"erf_for_tanh",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       p.attributes.push_back({NodeOf(m, "Gelu"), "approximate", std::string("none")});
+     },
+     "layers[0].mlp.activation: another activation; expected gelu_tanh, found gelu"},
+    {"zeroed", [](const OnnxModel& m, OnnxPatch& p) { Multiply(m, NodeOf(m, "MatMul", 3), 0, p); },
+     "layers[0].up_proj.weight: all zeros"},
+    {"scaled",
+     [](const OnnxModel& m, OnnxPatch& p) { Multiply(m, NodeOf(m, "MatMul", 1), 1.5, p); },
+     "layers[0].o_proj.weight: scaled by 1.5"},
+    {"gate_and_up_swapped",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       const size_t gate = NodeOf(m, "MatMul", 2), up = NodeOf(m, "MatMul", 3);
+       p.inputs.push_back({gate, 1, m.nodes()[up].inputs[1]});
+       p.inputs.push_back({up, 1, m.nodes()[gate].inputs[1]});
+     },
+     "layers[0].gate_proj.weight: holds up_proj of the same place"},
+    {"another_layers",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       p.inputs.push_back(
+           {NodeOf(m, "MatMul", 1), 1, std::string(m.nodes()[NodeOf(m, "MatMul", 6)].Input(1))});
+     },
+     "layers[0].o_proj.weight: holds layers.1.o_proj.weight"},
+    {"linear_factor",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       for (const size_t slot : {size_t{7}, size_t{8}}) {
+         const OnnxTensor& t = *m.Tensor(m.nodes()[NodeOf(m, "GroupQueryAttention")].Input(slot));
+         std::vector<double> table;
+         for (int64_t row = 0; row < t.dims[0]; ++row)
+           for (int64_t i = 0; i < t.dims[1]; ++i) {
+             const double angle =
+                 static_cast<double>(row) / 4 *
+                 std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(t.dims[1]));
+             table.push_back(slot == 7 ? std::cos(angle) : std::sin(angle));
+           }
+         p.tensors.push_back({.name = t.name, .bytes = *EncodeNumbers(table, t.type)});
+       }
+     },
+     "layers[0,1].mixer.rope: another scaling; expected theta 10000, no scaling, found theta "
+     "10000, linear factor 4"},
+};
+
+class Injected : public testing::TestWithParam<Injection> {};
+INSTANTIATE_TEST_SUITE_P(Faults, Injected, testing::ValuesIn(kInjections),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Injected, IsFoundAndMended) {
+  const Pair original = Look(kGemma / "checkpoint", kGemma / "genai");
+  const Scratch scratch;
+  const RepairPlan healing = Must(PlanRepair(original.candidate, original.report));
+  ASSERT_TRUE(WriteRepair(original.candidate, healing, scratch / "healthy"));
+  const OnnxModel healthy = Must(OnnxModel::Open(scratch / "healthy"));
+  OnnxPatch patch;
+  GetParam().inject(healthy, patch);
+  const Status made = WriteOnnx(healthy, patch, scratch / "faulty");
+  ASSERT_TRUE(made) << made.error().message;
+
+  const Pair faulty = Look(kGemma / "checkpoint", scratch / "faulty");
+  EXPECT_NE(All(faulty.report).find(GetParam().sentence), std::string::npos) << All(faulty.report);
+  const RepairPlan plan = Must(PlanRepair(faulty.candidate, faulty.report));
+  EXPECT_TRUE(plan.left.empty());
+  const Status written = WriteRepair(faulty.candidate, plan, scratch / "mended");
+  ASSERT_TRUE(written) << written.error().message;
+  const Pair mended = Look(kGemma / "checkpoint", scratch / "mended");
+  EXPECT_TRUE(mended.report.findings.empty()) << All(mended.report);
+}
+
+TEST(Repair, InPlaceLeavesOneFolder) {
+  const Scratch scratch;
+  fs::copy(kGemma / "mobius", scratch / "model");
+  const Pair pair = Look(kGemma / "checkpoint", scratch / "model");
+  const Status done = RepairInPlace(pair.candidate, Must(PlanRepair(pair.candidate, pair.report)));
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_TRUE(Look(kGemma / "checkpoint", scratch / "model").report.healthy());
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "model"), fs::directory_iterator{}), 2);
+}
+
+TEST(Audit, AGraphWithoutAttentionIsRefusedInASentence) {
+  const Model reference = Must(LoadModel(kGemma / "checkpoint"));
+  const OnnxModel other =
+      Must(OnnxModel::Open(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/onnx/reader"));
+  const auto report = Audit(reference, other);
+  ASSERT_FALSE(report);
+  EXPECT_NE(report.error().message.find("no attention operator"), std::string::npos);
+}
+
+TEST(Audit, ACheckpointEqualsItself) {
+  const Model reference = Must(LoadModel(kGemma / "checkpoint"));
+  EXPECT_TRUE(Must(Audit(reference, reference)).findings.empty());
+}
+
+TEST(Audit, AnEditedCheckpointDiffersByItsEdit) {
+  const Model reference = Must(LoadModel(kGemma / "checkpoint"));
+  const Edit edit =
+      *ParseEdit("layers[0].mixer.sliding_window = null; weights: zero layers[1].up_proj.weight");
+  const AuditReport report = Must(Audit(reference, Must(Edited(reference, edit))));
+  EXPECT_EQ(Wheres(report), (std::vector<std::string>{"layers[1].up_proj.weight",
+                                                      "layers[0].mixer.sliding_window"}));
+}
+
+TEST(BlockInt8Rounder, EachBlockHasItsOwnScale) {
+  BlockInt8Rounder rounder;
+  const float anything = 0;
+  const WeightView weight{.data = reinterpret_cast<const std::byte*>(&anything)};
+  rounder.blocks[weight.data] = 2;
+  std::vector<float> x = {127, 1.4f, 0, 0, -2.54f, 0.011f, 3};
+  rounder.Input(weight, false, MatrixView<float>(x.data(), 1, x.size()));
+  const std::vector<float> expected = {127, 1, 0, 0, -2.54f, 0.02f, 3};
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], expected[i], 1e-6) << i;
+}
+
+// What real builders wrote, when it is there: folder, and where something is found.
+struct Export {
+  const char* folder;
+  std::set<std::string> wheres;
+};
+const Export kExports[] = {
+    {"genai-0.18/gemma2", {"embedding.scale"}},
+    {"genai-0.18/gemma3-rope-scaled",
+     {"layers[0-5].mixer_pre_norm, layers[0-5].mixer.q_norm, layers[0-5].mixer.k_norm, "
+      "layers[0-5].mixer_post_norm, layers[0-5].mlp_pre_norm, layers[0-5].mlp_post_norm",
+      "layers[0,1,3,4].mixer.rope", "embedding.scale"}},
+    {"genai-0.18/granite", {}},
+    {"genai-0.18/lfm2-moe", {}},
+    {"genai-0.18/lfm2-moe@int4", {}},
+    {"genai-0.18/llama", {}},
+    {"genai-0.18/llama@int4", {}},
+    {"genai-0.18/mistral-sliding",
+     {"layers[0-3].mixer.sliding_window", "genai_config.json/model/decoder/sliding_window"}},
+    {"genai-0.18/nemotron",
+     {"layers[0-3].mixer_pre_norm, layers[0-3].mlp_pre_norm, final_norm",
+      "layers[0-3].mixer_pre_norm.eps, layers[0-3].mlp_pre_norm.eps, final_norm.eps"}},
+    {"genai-0.18/qwen2", {"genai_config.json/search/repetition_penalty"}},
+    {"genai-0.18/qwen3", {}},
+    {"genai-0.18/qwen3@int8", {}},
+    {"mobius-0.1/gemma2",
+     {"layers[0,2].mixer.sliding_window, layers[1,3].mixer.sliding_window", "embedding.scale"}},
+    {"mobius-0.1/gpt2", {}},
+    {"mobius-0.1/llama-bias-headdim",
+     {"layers[0-3].gate_proj.bias, layers[0-3].up_proj.bias, layers[0-3].down_proj.bias"}},
+    {"mobius-0.1/mixtral", {}},
+    {"mobius-0.1/phi3", {}},
+    {"mobius-0.1/qwen2-sliding", {"layers[2,3].mixer.sliding_window"}},
+    {"mobius-0.1/smollm3", {}},
+};
+
+TEST(Exports, WhatIsWrongIsFoundAndNothingElse) {
+  const fs::path goldens = LOCKSTEP_GOLDENS;
+  const fs::path exports = goldens / "../exports";
+  std::error_code error;
+  if (goldens.empty() || !fs::is_directory(exports, error))
+    GTEST_SKIP() << "the exports are not there; the repository's own are tested above";
+  for (const Export& one : kExports) {
+    SCOPED_TRACE(one.folder);
+    std::string name = fs::path(one.folder).filename().string();
+    const bool quantized = name.find('@') != std::string::npos;
+    name = name.substr(0, name.find('@'));
+    const Pair pair = Look(goldens / "models" / name, exports / one.folder);
+    std::set<std::string> wheres;
+    for (const Finding& finding : pair.report.findings)
+      if (finding.kind != FindingKind::kQuantized) wheres.insert(finding.where);
+    EXPECT_EQ(wheres, one.wheres) << All(pair.report);
+    EXPECT_EQ(CountOf(pair.report, WeightState::kQuantized) > 0, quantized);
+    EXPECT_EQ(CountOf(pair.report, WeightState::kNotFound), 0);
+    if (quantized) {
+      const CandidateWeights own = Must(WithWeightsOf(pair.reference, pair.candidate, pair.report));
+      EXPECT_FALSE(own.rounder.empty());
+      EXPECT_GE(own.replaced, CountOf(pair.report, WeightState::kQuantized));
+    }
+    const Scratch scratch;
+    const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
+    EXPECT_TRUE(plan.left.empty());
+    if (plan.empty()) continue;
+    const Status written = WriteRepair(pair.candidate, plan, scratch / "new");
+    ASSERT_TRUE(written) << written.error().message;
+    EXPECT_TRUE(Look(goldens / "models" / name, scratch / "new").report.healthy());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
