@@ -15,13 +15,22 @@ Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
   AuditReport report;
   Collector collector;
   report.decoder = FindDecoder(graph, reference.spec, report.notes);
-  if (report.decoder.layers.empty())
+  const bool operators = !report.decoder.layers.empty();
+  CompareWeights(reference, graph, report, collector);
+  const bool located = std::any_of(report.weights.begin(), report.weights.end(), [](const auto& w) {
+    return w.second.state != WeightState::kNotFound;
+  });
+  if (!operators && !located)
     return UnsupportedError(
         "{}: no attention operator was found (GroupQueryAttention, Attention or "
-        "MultiHeadAttention); the audit reads decoders that an exporter made of them",
+        "MultiHeadAttention), and none of the checkpoint's weights (an export of another model?)",
         candidate.path().string());
-  CompareWeights(reference, graph, report, collector);
-  CompareFacts(reference, graph, report, collector);
+  // Attention that is built of elementary operators is not read.
+  if (operators)
+    CompareFacts(reference, graph, report, collector);
+  else
+    report.notes.push_back(
+        "attention is built of elementary operators: its window, scale and RoPE were not compared");
   CompareConfig(reference, candidate, graph, report, collector);
   report.findings = std::move(collector).Join();
   return report;

@@ -99,6 +99,16 @@ class Facts {
       raw.what = "the scale is rounded to two decimals";
       raw.edit_path = path + ".rounding";
       raw.edit_json = "\"two_decimals\"";
+    } else if (expected.divide == found.divides && expected.rounding != Rounding::kBF16 &&
+               Same(Rounded(expected.value, Rounding::kBF16), found.value)) {
+      raw.what = "the scale is rounded to bf16";
+      raw.edit_path = path + ".rounding";
+      raw.edit_json = "\"bf16\"";
+    } else if (expected.divide == found.divides && expected.rounding != Rounding::kFP16 &&
+               Same(Rounded(expected.value, Rounding::kFP16), found.value)) {
+      raw.what = "the scale is rounded to fp16";
+      raw.edit_path = path + ".rounding";
+      raw.edit_json = "\"fp16\"";
     } else if (found.constant == kNoValue) {
       raw.what = "the scale is missing";
     } else if (Same(want * got, 1)) {
@@ -409,6 +419,8 @@ class Facts {
     }
     if (moe == nullptr || !found.routing) return;
     const FoundRouting& routing = *found.routing;
+    // PhiMoE's sparse mixer chooses its experts one after the other.
+    if (moe->router.scoring == RouterScoring::kSparseMixer) return;
     if (routing.top_k && *routing.top_k != moe->num_experts_per_tok) {
       RawFinding raw{
           .kind = FindingKind::kRouting, .layer = layer, .path = "mlp.num_experts_per_tok"};

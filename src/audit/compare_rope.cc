@@ -253,7 +253,8 @@ class Ropes {
       raw.expected = std::to_string(expected.rotary_dim);
       raw.found = std::to_string(table->half * 2);
       raw.edit_json = raw.found;
-      raw.how_to = "export again with this rotary dimension";
+      if (first != 0 || !SetRotaryDim(layer, expected, found, *table, length, raw.patch))
+        raw.how_to = "export again with this rotary dimension";
       out_.Add(std::move(raw));
       return;
     }
@@ -274,6 +275,41 @@ class Ropes {
     if (!SetTable(layer, expected, found, first, *table, length, raw.patch))
       raw.how_to = "export again: other layers read the same tables, and rightly";
     out_.Add(std::move(raw));
+  }
+
+  // Tables of another width, for every layer that reads them.
+  bool SetRotaryDim(int layer, const RopeSpec& expected, const FoundAttention& found,
+                    const Table& table, int64_t length, OnnxPatch& patch) const {
+    const FoundRope& rope = *found.rope;
+    const int64_t half = expected.rotary_dim / 2;
+    for (size_t i = 0; i < report_.decoder.layers.size() && i < spec_.layers.size(); ++i) {
+      const auto& other = report_.decoder.layers[i].attention;
+      const RopeSpec* wanted = FindRope(spec_.layers[i]);
+      if (other && other->rope && other->rope->cos &&
+          other->rope->cos->tensor == rope.cos->tensor && wanted != nullptr &&
+          !(*wanted == expected))
+        return false;
+    }
+    const auto& attention = std::get<AttentionSpec>(spec_.layers[static_cast<size_t>(layer)].mixer);
+    const RopeTable right(expected, 0, table.rows, length);
+    for (const bool cos : {true, false}) {
+      const ConstantView& view = cos ? *rope.cos : *rope.sin;
+      const OnnxTensor& tensor = graph_.model().tensors()[static_cast<size_t>(view.tensor)];
+      if (tensor.dims != view.shape) return false;
+      const std::vector<float>& values = cos ? right.cos : right.sin;
+      auto bytes = EncodeNumbers(std::vector<double>(values.begin(), values.end()), tensor.type);
+      if (!bytes) return false;
+      patch.tensors.push_back({.name = tensor.name,
+                               .bytes = *std::move(bytes),
+                               .dims = std::vector<int64_t>{table.rows, half}});
+    }
+    for (const int node : found.rope_nodes)
+      if (node >= 0)
+        patch.attributes.push_back(
+            {.node = Source(node),
+             .name = "rotary_embedding_dim",
+             .value = expected.rotary_dim == attention.head_dim ? 0 : expected.rotary_dim});
+    return true;
   }
 
   struct Named {

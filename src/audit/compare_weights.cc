@@ -175,7 +175,7 @@ class Comparer {
     std::vector<FoundMatrix> free;
     bool listed = false;
     for (const WeightSlot& slot : RequiredWeights(reference_.spec)) {
-      if (slot.id.part != Part::kWeight || slot.rows < 2) continue;
+      if (slot.id.part != Part::kWeight || NormOf(slot.id) != nullptr) continue;
       if (found().matrices.contains(slot.id)) continue;
       if (!listed) {
         for (int n = 0; n < static_cast<int>(graph_.nodes().size()); ++n)
@@ -336,11 +336,55 @@ class Comparer {
         view = matrix->second.matrix.values;
     }
     if (!view || view->elements() != ref.rows * ref.cols) return false;
+    if (SharedByAnother(weight, *view)) return slot.id.part == Part::kWeight && Replace(slot, raw);
     std::vector<float> values(static_cast<size_t>(ref.rows * ref.cols));
     for (int64_t r = 0; r < ref.rows; ++r) ref.read(r, values.data() + r * ref.cols);
     auto patch = PatchOf(graph_, *view, values);
     if (!patch) return false;
     raw.patch.tensors.push_back(*std::move(patch));
+    return true;
+  }
+
+  // Another weight lies in the same place: what is written there would change both.
+  bool SharedByAnother(const WeightId& id, const ConstantView& view) const {
+    for (const auto& [other, matrix] : found().matrices)
+      if (!(other == id) && !matrix.matrix.codes && matrix.matrix.values.tensor == view.tensor &&
+          matrix.matrix.values.offset == view.offset && !(HeadOrTable(other) && HeadOrTable(id)))
+        return true;
+    return false;
+  }
+
+  static bool HeadOrTable(const WeightId& id) {
+    return id.role == Role::kLmHead || id.role == Role::kEmbedTokens;
+  }
+
+  // A constant of its own for the node that multiplies.
+  bool Replace(const WeightSlot& slot, RawFinding& raw) const {
+    const auto matrix = found().matrices.find(slot.id);
+    if (matrix == found().matrices.end() || matrix->second.matrix.codes) return false;
+    const int n = matrix->second.node;
+    const auto stored = graph_.Constant(graph_.node(n).In(1));
+    const auto source = static_cast<size_t>(graph_.node(n).source);
+    if (graph_.node(n).op != "MatMul" || !stored || source == 0 ||
+        stored->shape != std::vector<int64_t>{slot.cols, slot.rows})
+      return false;
+    const Rows ref = OfReference(*reference_.weights.Find(slot.id), nullptr);
+    std::vector<double> numbers(static_cast<size_t>(slot.rows * slot.cols));
+    for (int64_t r = 0; r < slot.rows; ++r) {
+      const std::vector<float> row = ref.Row(r);
+      for (int64_t c = 0; c < slot.cols; ++c)
+        numbers[static_cast<size_t>(c * slot.rows + r)] = row[static_cast<size_t>(c)];
+    }
+    const OnnxType type = TypeOfSums(matrix->second);
+    auto bytes = EncodeNumbers(numbers, type);
+    if (!bytes) return false;
+    const std::string name = graph_.Name(graph_.node(n).Out(0)) + "_weight";
+    raw.patch.nodes.push_back(
+        {.after = source - 1,
+         .op_type = "Constant",
+         .outputs = {name},
+         .value = OnnxPatch::Node::Value{type, stored->shape, *std::move(bytes)}});
+    raw.patch.inputs.push_back({.node = source, .slot = 1, .value = name});
     return true;
   }
 

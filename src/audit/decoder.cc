@@ -21,7 +21,7 @@ class Finder {
     std::vector<int> mixers;
     for (int n = 0; n < static_cast<int>(g_.nodes().size()); ++n)
       if (IsAttention(g_, n) || IsShortConv(g_, n)) mixers.push_back(n);
-    if (mixers.size() != spec_.layers.size())
+    if (!mixers.empty() && mixers.size() != spec_.layers.size())
       notes_.push_back(
           fmt::format("the graph has {} attention or convolution operators, the checkpoint {} "
                       "layers",

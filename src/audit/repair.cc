@@ -29,7 +29,7 @@ Status AddPatch(const OnnxModel& model, const OnnxPatch& from, OnnxPatch& to) {
                                  [&](const auto& t) { return t.name == tensor.name; });
     if (at == to.tensors.end())
       to.tensors.push_back(tensor);
-    else
+    else if (!tensor.dims)
       Overlay(*original, tensor, *at);
   }
   for (const OnnxPatch::Attribute& attribute : from.attributes) {
