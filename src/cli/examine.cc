@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "audit/candidate_weights.h"
+#include "cli/options.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/text_side.h"
 
@@ -33,28 +34,79 @@ bool Quantized(const AuditReport& report) {
                      [](const Finding& f) { return f.kind == FindingKind::kQuantized; });
 }
 
-// The rounding of the activations that the reference imitates explains all that is left.
-bool WithinEmulation(const Verification& v) {
-  return std::all_of(v.prompts.begin(), v.prompts.end(), [](const PromptComparison& p) {
-    const double allowed = std::max(p.tolerance, kEmulatedRounding);
-    const bool compared = p.verdict == Verdict::kMatch || p.verdict == Verdict::kDiffers;
-    const bool parted = p.parting && !(p.parting->gap && *p.parting->gap <= 2 * allowed);
-    return compared && p.max_abs() <= allowed && !parted;
-  });
-}
-
 double WorstOf(const Verification& v) {
   double worst = 0;
   for (const PromptComparison& p : v.prompts) worst = std::max(worst, p.max_abs());
   return worst;
 }
 
-// The candidate against the reference with the candidate's own codes for weights. The verdict of
-// `out` becomes what explains the difference; where nothing does, the base of a diagnosis is kept.
+// The reference with the candidate's own codes for weights.
 struct OwnWeights {
   CandidateWeights weights;
   std::unique_ptr<ReferenceSubject> subject;
 };
+
+// Whether the reference, rounding activations to int8 as the candidate's operators do, gives its
+// logits: a sentence of how closely, or nothing. Where a number falls between two codes, the last
+// bit of a sum decides, and from there on the two round differently everywhere: about once in ten
+// tokens of a small model. So the first tokens of prompts must agree exactly (most of them), and
+// whole prompts exactly or within what the rounding does to the reference.
+Result<std::optional<std::string>> CompareRounded(OwnWeights& own, OnnxSubject& candidate,
+                                                  const Verification& plain,
+                                                  const VerifyOptions& options,
+                                                  const Progress& progress) {
+  constexpr size_t kLongestBeginning = 4;
+  LS_TRY(const ProbePlan plan, PlanProbes(*own.subject, candidate, options));
+  VerifyOptions beginnings = options;
+  beginnings.prompts.clear();
+  beginnings.steps = 1;
+  for (const Probe& probe : plan.probes)
+    for (size_t n = 1; n <= std::min(kLongestBeginning, probe.ids.size()); ++n) {
+      NamedPrompt prompt{.name = fmt::format("first {} of {}", n, probe.name)};
+      prompt.ids.assign(probe.ids.begin(), probe.ids.begin() + static_cast<int64_t>(n));
+      beginnings.prompts.push_back(std::move(prompt));
+    }
+  own.subject->RoundWith(&own.weights.rounder);
+  const auto short_ones = Verify(*own.subject, candidate, beginnings, progress);
+  const auto whole = Verify(*own.subject, candidate, options, progress);
+  own.subject->RoundWith(nullptr);
+  if (!short_ones) return tl::unexpected(short_ones.error());
+  if (!whole) return tl::unexpected(whole.error());
+
+  const auto exact = [](const PromptComparison& p) {
+    return p.tolerance > 0 && p.max_abs() <= std::max(p.tolerance, kEmulatedRounding);
+  };
+  double worst_exact = 0, worst_share = 0;
+  int64_t exact_beginnings = 0;
+  for (const PromptComparison& p : short_ones->prompts)
+    if (exact(p)) {
+      ++exact_beginnings;
+      worst_exact = std::max(worst_exact, p.max_abs());
+    }
+  const auto all = static_cast<int64_t>(short_ones->prompts.size());
+  if (2 * exact_beginnings <= all) return std::nullopt;
+  std::vector<std::unique_ptr<Rounder<float>>> rounders;
+  rounders.push_back(std::make_unique<BlockInt8Rounder>(own.weights.rounder));
+  for (size_t i = 0; i < whole->prompts.size(); ++i) {
+    const PromptComparison& p = whole->prompts[i];
+    if (exact(p)) continue;
+    if (p.tolerance == 0 || i >= plan.probes.size() || i >= plain.prompts.size())
+      return std::nullopt;
+    LS_TRY(const PromptTrace run, own.subject->Run(plan.probes[i], progress));
+    LS_TRY(const double effect, own.subject->EffectOf(rounders, 1e30, run, progress));
+    const double far = std::min(p.max_abs(), plain.prompts[i].max_abs());
+    if (!(far <= kRoundingMultiple * effect)) return std::nullopt;
+    worst_share = std::max(worst_share, far / effect);
+  }
+  return fmt::format(
+      "the reference's formulas give its logits after {} of {} first tokens of prompts to {:.1e}, "
+      "and along whole prompts within {:.2g} times what the rounding does (a number between two "
+      "codes may fall either way)",
+      exact_beginnings, all, worst_exact, worst_share);
+}
+
+// The candidate against the reference with the candidate's own codes for weights. The verdict of
+// `out` becomes what explains the difference; where nothing does, the base of a diagnosis is kept.
 Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& reference,
                                                       OnnxSubject& candidate,
                                                       const VerifyOptions& options,
@@ -79,20 +131,16 @@ Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& re
     return std::nullopt;
   }
   if (own.weights.rounder.empty()) return own;
-  own.subject->RoundWith(&own.weights.rounder);
-  LS_TRY(const Verification rounded, Verify(*own.subject, candidate, options, progress));
-  if (WithinEmulation(rounded)) {
-    v.verdict = Verdict::kQuantizedActivations;
-    v.sentence = fmt::format(
-        "the same model with quantized weights and quantized activations: on the candidate's own "
-        "codes, and with its activations rounded to int8 where its operators do that, the "
-        "reference's formulas give its logits on all {} prompts (max |Δ| {:.2e}; {:.2e} without "
-        "that rounding, {:.2e} on the checkpoint's weights)",
-        v.prompts.size(), WorstOf(rounded), WorstOf(plain), before);
-    return std::nullopt;
-  }
-  own.subject->RoundWith(nullptr);
-  return own;
+  LS_TRY(const std::optional<std::string> explained,
+         CompareRounded(own, candidate, plain, options, progress));
+  if (!explained) return own;
+  v.verdict = Verdict::kQuantizedActivations;
+  v.sentence = fmt::format(
+      "the same model with quantized weights and quantized activations: on the candidate's own "
+      "codes, and with activations rounded to int8 where its operators do that, {}; max |Δ| {:.2e} "
+      "without that rounding, {:.2e} on the checkpoint's weights",
+      *explained, WorstOf(plain), before);
+  return std::nullopt;
 }
 
 // The probes on which the two differ, the shortest first, and one more where only a long one does.
@@ -100,9 +148,8 @@ std::vector<Probe> ProbesThatDiffer(const ProbePlan& plan, const Verification& v
   std::vector<Probe> out;
   for (size_t i = 0; i < std::min(plan.probes.size(), v.prompts.size()); ++i)
     if (v.prompts[i].verdict == Verdict::kDiffers) out.push_back(plan.probes[i]);
-  std::stable_sort(out.begin(), out.end(), [](const Probe& a, const Probe& b) {
-    return a.ids.size() < b.ids.size();
-  });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Probe& a, const Probe& b) { return a.ids.size() < b.ids.size(); });
   // A single token tells nothing about positions: it comes last.
   std::stable_partition(out.begin(), out.end(), [](const Probe& p) { return p.ids.size() > 1; });
   if (out.size() > kProbesToDiagnose) out.resize(kProbesToDiagnose);
@@ -110,6 +157,32 @@ std::vector<Probe> ProbesThatDiffer(const ProbePlan& plan, const Verification& v
 }
 
 }  // namespace
+
+ExitCode ExitCodeOf(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kMatch:
+    case Verdict::kPrecision:
+    case Verdict::kQuantizedActivations:
+    case Verdict::kQuantizedWeights:
+      return kExitYes;
+    case Verdict::kDiffers:
+    case Verdict::kDifferentTokens:
+      return kExitNo;
+    case Verdict::kSubjectFailed:
+    case Verdict::kNotComparable:
+      return kExitUnusable;
+  }
+  return kExitUnusable;
+}
+
+void AddLongest(CLI::App& verb, int64_t& longest) {
+  verb.add_option("--longest", longest,
+                  "Without prompts of yours, also probes that the model's facts ask for, such as\n"
+                  "one longer than its window, of at most N tokens; 0: none")
+      ->check(WholeNumber(0, 10'000'000))
+      ->type_name("N")
+      ->capture_default_str();
+}
 
 std::vector<Hypothesis> HypothesesOf(const AuditReport& report) {
   std::vector<Hypothesis> out;
@@ -144,11 +217,10 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
   return Diagnose(model, runs, options, pool, progress);
 }
 
-Result<Examination> Examine(Subject& reference, Subject& candidate,
-                            const std::filesystem::path& path, const ExamineOptions& options,
-                            ThreadPool& pool, const Progress& progress) {
+Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoint,
+                            Subject& candidate, const ExamineOptions& options, ThreadPool& pool,
+                            const Progress& progress) {
   Examination out;
-  const auto* const checkpoint = dynamic_cast<const ReferenceSubject*>(&reference);
   auto* const onnx = dynamic_cast<OnnxSubject*>(&candidate);
   const auto* const other = dynamic_cast<const ReferenceSubject*>(&candidate);
   std::vector<std::string> notes;
@@ -167,8 +239,7 @@ Result<Examination> Examine(Subject& reference, Subject& candidate,
 
   std::optional<OwnWeights> own;
   if (out.audit && onnx != nullptr && Quantized(*out.audit)) {
-    LS_TRY(own,
-           CompareOnOwnWeights(*checkpoint, *onnx, options.verify, pool, progress, out));
+    LS_TRY(own, CompareOnOwnWeights(*checkpoint, *onnx, options.verify, pool, progress, out));
     if (v.verdict != Verdict::kDiffers) return out;
   }
   if (!options.diagnoses) return out;

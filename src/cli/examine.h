@@ -3,13 +3,14 @@
 // that is between them, and if not, why (verify/diagnose.h).
 #pragma once
 
-#include <filesystem>
+#include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "audit/audit.h"
 #include "base/thread_pool.h"
+#include "cli/exit_code.h"
 #include "subjects/reference_subject.h"
 #include "verify/diagnose.h"
 #include "verify/verify.h"
@@ -32,17 +33,23 @@ struct Examination {
   std::string base;
 };
 
-// Steps that a graph with int8 activations may lie from the reference that rounds as it does: where
-// a number falls between two codes, rounding of the last bit chooses (measured on exports of two
-// builders' kinds; the bound is the one they are held to).
+// How far the logits of a graph with int8 activations may lie from those of the reference that
+// rounds as it does, as long as every number falls on the same code.
 inline constexpr double kEmulatedRounding = 1e-4;
 
-// An audit is made where `reference` is a checkpoint and `path` an ONNX model or a checkpoint, and a
-// diagnosis where `reference` is a checkpoint under the reference; otherwise both are left out.
-// Fails as Verify does.
-Result<Examination> Examine(Subject& reference, Subject& candidate,
-                            const std::filesystem::path& path, const ExamineOptions& options,
-                            ThreadPool& pool, const Progress& progress);
+// `checkpoint` is what stands behind `reference`, where that is a checkpoint under the reference;
+// nullptr: neither audit nor diagnosis. An audit needs a candidate that is an ONNX model or a
+// checkpoint. Fails as Verify does.
+Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoint,
+                            Subject& candidate, const ExamineOptions& options, ThreadPool& pool,
+                            const Progress& progress);
+
+// How the verbs that compare end.
+ExitCode ExitCodeOf(Verdict verdict);
+
+// --longest N, of the probes that are derived from the model.
+inline constexpr int64_t kLongestProbe = 1100;
+void AddLongest(CLI::App& verb, int64_t& longest);
 
 // Why the candidate differs from `model` on `probes`, on which it is run (again).
 Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector<Probe> probes,

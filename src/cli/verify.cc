@@ -4,7 +4,10 @@
 #include <algorithm>
 
 #include "base/mapped_file.h"
+#include "cli/audit_text.h"
+#include "cli/diagnosis_text.h"
 #include "cli/engine_flags.h"
+#include "cli/examine.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -23,8 +26,9 @@ struct VerifyArgs {
   std::string reference, edit;
   std::vector<std::string> candidates;
   PromptOptions prompts;
-  int64_t steps = 20;
+  int64_t steps = 20, longest = kLongestProbe;
   int64_t timeout = 600;  // seconds
+  double seconds = 60;    // of a diagnosis; 0: none
   std::string junit, html;
   EngineFlags engine;
   bool json = false;
@@ -108,8 +112,6 @@ std::string Text(const Verification& v, bool verbose) {
   }
   for (const std::string& note : v.notes) out += fmt::format("note: {}\n", note);
   out += fmt::format("\n{}: {}\n", VerdictName(v.verdict), v.sentence);
-  if (v.verdict == Verdict::kDiffers)
-    out += "why: `lockstep diagnose`, with the same two, names the cause\n";
   return out;
 }
 
@@ -139,12 +141,15 @@ Status CheckFolder(std::string_view flag, const std::string& file) {
   return UsageError("{} {}: there is no folder {}", flag, file, folder.string());
 }
 
-Result<std::vector<Verification>> Work(const VerifyArgs& args) {
-  VerifyOptions options;
-  LS_TRY(options.prompts, args.prompts.Prompts());
-  options.chat = args.prompts.Chat();
-  options.steps = args.steps;
-  options.hidden = !args.html.empty();
+Result<std::vector<Examination>> Work(const VerifyArgs& args) {
+  ExamineOptions options;
+  LS_TRY(options.verify.prompts, args.prompts.Prompts());
+  options.verify.chat = args.prompts.Chat();
+  options.verify.steps = args.steps;
+  options.verify.longest = args.longest;
+  options.verify.hidden = !args.html.empty();
+  options.diagnoses = args.seconds > 0;
+  options.diagnose.seconds = args.seconds;
   LS_RETURN_IF_ERROR(CheckFolder("--junit", args.junit));
   LS_RETURN_IF_ERROR(CheckFolder("--report", args.html));
   const bool several = args.candidates.size() > 1;
@@ -159,85 +164,112 @@ Result<std::vector<Verification>> Work(const VerifyArgs& args) {
     return OpenSubject(name, pool, args.engine.Options(), std::chrono::seconds(args.timeout));
   };
   LS_TRY(auto reference, OpenReference(args, pool));
+  const auto* const checkpoint = dynamic_cast<const ReferenceSubject*>(reference.get());
   if (several) reference = std::make_unique<CachingSubject>(std::move(reference));
   CatchInterrupts();
-  std::vector<Verification> verifications;
+  std::vector<Examination> examinations;
   for (const std::string& name : args.candidates) {
     ProgressLine line;
-    const auto verify = [&]() -> Result<Verification> {
+    const auto examine = [&]() -> Result<Examination> {
       LS_TRY(const auto candidate, open(name));
-      return Verify(*reference, *candidate, options,
-                    [&](std::string_view doing, int64_t done, int64_t total) {
-                      line.Show(several ? fmt::format("{}: {}", name, doing) : std::string(doing),
-                                done, total);
-                      return !WasInterrupted();
-                    });
+      return Examine(*reference, checkpoint, *candidate, options, pool,
+                     [&](std::string_view doing, int64_t done, int64_t total) {
+                       line.Show(several ? fmt::format("{}: {}", name, doing) : std::string(doing),
+                                 done, total);
+                       return !WasInterrupted();
+                     });
     };
-    Result<Verification> verification = verify();
+    Result<Examination> examination = examine();
     // One of several that cannot be used does not keep the others from their answers.
-    if (!verification && several && IsVerdict(verification.error()))
-      verification = FailedVerification(reference->Name(), name, verification.error());
-    if (!verification) return tl::unexpected(std::move(verification).error());
-    verifications.push_back(*std::move(verification));
+    if (!examination && several && IsVerdict(examination.error()))
+      examination = Examination{
+          .verification = FailedVerification(reference->Name(), name, examination.error())};
+    if (!examination) return tl::unexpected(std::move(examination).error());
+    examinations.push_back(*std::move(examination));
   }
-  return verifications;
+  return examinations;
 }
 
-ExitCode ExitCodeOf(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kMatch:
-    case Verdict::kPrecision:
-    case Verdict::kQuantizedActivations:
-      return kExitYes;
-    case Verdict::kDiffers:
-    case Verdict::kDifferentTokens:
-      return kExitNo;
-    case Verdict::kSubjectFailed:
-    case Verdict::kNotComparable:
-      return kExitUnusable;
-  }
-  return kExitUnusable;
+std::vector<ReportSection> Sections(const Examination& e, const std::string& reference,
+                                    const std::string& candidate) {
+  std::vector<ReportSection> out;
+  if (e.diagnosis) out.push_back(DiagnosisSection(*e.diagnosis, reference, candidate));
+  if (e.audit)
+    out.push_back({.title = "Weights, constants and configuration",
+                   .content = {ReportPreformatted{AuditText(*e.audit, false)}}});
+  return out;
 }
 
-Status WriteReports(const VerifyArgs& args, const std::vector<Verification>& verifications) {
-  if (!args.junit.empty())
+Status WriteReports(const VerifyArgs& args, const std::vector<Examination>& examinations) {
+  if (!args.junit.empty()) {
+    std::vector<Verification> verifications;
+    for (const Examination& e : examinations) verifications.push_back(e.verification);
     LS_RETURN_IF_ERROR(WriteFileAtomically(args.junit, JUnitReport(verifications)));
+  }
   if (!args.html.empty()) {
     std::vector<Reported> candidates;
-    for (const Verification& v : verifications) candidates.push_back({v, {}});
+    for (size_t i = 0; i < examinations.size(); ++i)
+      candidates.push_back({examinations[i].verification,
+                            Sections(examinations[i], args.reference, args.candidates[i])});
     LS_RETURN_IF_ERROR(WriteFileAtomically(args.html, HtmlReport(candidates)));
   }
   return {};
 }
 
-std::string Summary(const std::vector<Verification>& verifications) {
+std::string Summary(const std::vector<Examination>& examinations) {
   using enum Table::Align;
   Table table({"candidate", "verdict"}, {kLeft, kLeft});
-  for (const Verification& v : verifications)
-    table.Add({v.candidate, std::string(VerdictName(v.verdict))});
+  for (const Examination& e : examinations)
+    table.Add({e.verification.candidate, std::string(VerdictName(e.verification.verdict))});
   return table.Text();
 }
 
+// The free checks first: of a healthy candidate nothing but that it is.
+std::string AuditLines(const AuditReport& report) {
+  std::string out;
+  for (const Finding& finding : report.findings)
+    out += fmt::format("found: {}\n", finding.sentence);
+  return out;
+}
+
+std::string Text(const Examination& e, const VerifyArgs& args, size_t i) {
+  std::string out = e.audit ? AuditLines(*e.audit) : "";
+  if (!out.empty()) out += '\n';
+  out += Text(e.verification, args.verbose);
+  if (e.diagnosis)
+    out += fmt::format("\nwhy{}\n{}", e.base.empty() ? "" : fmt::format(", {}", e.base),
+                       DiagnosisText(*e.diagnosis, args.reference, args.candidates[i]));
+  return out;
+}
+
+Json ToJson(const Examination& e) {
+  Json json = lockstep::ToJson(e.verification);
+  if (e.audit) json["audit"] = AuditJson(*e.audit);
+  if (e.diagnosis) json["diagnosis"] = lockstep::ToJson(*e.diagnosis);
+  return json;
+}
+
 int Run(const VerifyArgs& args) {
-  const Result<std::vector<Verification>> done = Work(args);
+  const Result<std::vector<Examination>> done = Work(args);
   if (!done && !IsVerdict(done.error())) return Report(done.error(), args.json);
-  const Status written =
-      WriteReports(args, done ? *done
-                              : std::vector{FailedVerification(
-                                    args.reference, args.candidates.front(), done.error())});
+  const Status written = WriteReports(
+      args,
+      done ? *done
+           : std::vector{Examination{.verification = FailedVerification(
+                                         args.reference, args.candidates.front(), done.error())}});
   if (!done) return Report(done.error(), args.json);
   if (args.json) {
     Json list = Json::array();
-    for (const Verification& v : *done) list.push_back(ToJson(v));
+    for (const Examination& e : *done) list.push_back(ToJson(e));
     PrintJson(list.size() == 1 ? list.front() : list);
   } else {
-    for (const Verification& v : *done)
-      Print(Text(v, args.verbose) + (done->size() > 1 ? "\n" : ""));
+    for (size_t i = 0; i < done->size(); ++i)
+      Print(Text((*done)[i], args, i) + (done->size() > 1 ? "\n" : ""));
     if (done->size() > 1) Print(Summary(*done));
   }
   if (!written) return Report(written.error(), false);
   ExitCode worst = kExitYes;
-  for (const Verification& v : *done) worst = std::max(worst, ExitCodeOf(v.verdict));
+  for (const Examination& e : *done) worst = std::max(worst, ExitCodeOf(e.verification.verdict));
   return worst;
 }
 
@@ -260,6 +292,7 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       ->required()
       ->type_name("");
   args->prompts.AddTo(*verb);
+  AddLongest(*verb, args->longest);
   verb->add_option("--steps", args->steps, "Greedy tokens to compare after each prompt")
       ->check(WholeNumber(0, 100000))
       ->type_name("N")
@@ -267,6 +300,11 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
   verb->add_option("--edit-reference", args->edit,
                    "Edit the reference first: a candidate that then matches has this fault")
       ->type_name("EDIT");
+  verb->add_option("--diagnose", args->seconds,
+                   "Where the two differ, look for the cause for so long; 0: do not")
+      ->check(RealNumber(0, 1e6))
+      ->type_name("SECONDS")
+      ->capture_default_str();
   verb->add_option("--timeout", args->timeout,
                    "How long a program or a server may take for one answer")
       ->check(WholeNumber(1, 7 * 24 * 3600))
@@ -289,7 +327,11 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       "--activations fp32 --kv fp32: what is beyond the tolerance and within what that rounding "
       "does\n"
       "to the reference, measured too, is the verdict \"precision\" or \"quantized activations\".\n"
-      "Exit codes: 0 match, precision or quantized activations; 1 differs or different tokens; "
+      "Of an ONNX model or a checkpoint the weights, constants and configuration are compared as\n"
+      "well; where quantized weights explain a difference, the verdict says so, and where nothing\n"
+      "of the kind does, the cause is looked for (lockstep diagnose).\n"
+      "Exit codes: 0 match, precision, quantized weights or activations; 1 differs or different "
+      "tokens; "
       "2 wrong\n"
       "usage; 3 a side is unusable, or the two have nothing in common to compare; of several\n"
       "candidates the highest.\n\n"
