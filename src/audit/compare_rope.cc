@@ -124,9 +124,12 @@ class Ropes {
       raw.expected = rope.interleaved ? "halves" : "pairs";
       raw.found = rope.interleaved ? "pairs" : "halves";
       raw.edit_json = rope.interleaved ? "\"interleaved\"" : "\"half\"";
-      raw.patch.attributes.push_back({.node = Source(rope.node),
-                                      .name = std::string(rope.interleaved_attribute),
-                                      .value = int64_t{rope.interleaved ? 0 : 1}});
+      // Queries and keys, where each has an operator of its own.
+      for (const int node : {rope.node, found.rope_nodes[1]})
+        if (node >= 0)
+          raw.patch.attributes.push_back({.node = Source(node),
+                                          .name = std::string(rope.interleaved_attribute),
+                                          .value = int64_t{rope.interleaved ? 0 : 1}});
       out_.Add(std::move(raw));
     }
     const auto* longrope =
@@ -161,7 +164,11 @@ class Ropes {
       raw.expected = "none";
       raw.found = "a rotation";
       for (const LayerSpec& other : spec_.layers)
-        if (const RopeSpec* rope = FindRope(other)) raw.edit_json = RopeJson(layer, *rope);
+        if (const RopeSpec* rope = FindRope(other)) {
+          RopeSpec turned = *rope;
+          turned.layout = found.rope->interleaved ? RopeLayout::kInterleaved : RopeLayout::kHalf;
+          raw.edit_json = RopeJson(layer, turned);
+        }
     }
     if (!SetPresence(expected, found, raw.patch))
       raw.how_to = "export again: the graph has no rotation that could be lent or taken away";
