@@ -109,7 +109,7 @@ class Fitter {
     constexpr size_t kCoarse = 33;
     const double step = std::log(10.0) / 16;
     const auto number = [&](double i) {
-      return around * std::exp((i - static_cast<double>(kCoarse / 2)) * step);
+      return around * std::exp((i - static_cast<double>(kCoarse - 1) / 2) * step);
     };
     std::vector<Fit> coarse(kCoarse);
     LS_RETURN_IF_ERROR(
