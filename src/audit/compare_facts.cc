@@ -191,10 +191,17 @@ class Facts {
       raw.found = Number(found.scale);
       raw.edit_json = ScaleJson(found.scale);
       const double old = graph_.Float(found.node, "scale", 0);
-      raw.patch.attributes.push_back(
-          {.node = Source(found.node),
-           .name = "scale",
-           .value = static_cast<float>(old > 0 ? want / found.scale * old : want)});
+      if (found.elementary) {
+        const auto factor = graph_.Scalar(found.scale_constant);
+        if (!factor || !SetScalar(graph_, found.scale_constant, found.scale_node,
+                                  want / found.scale * *factor, raw.patch))
+          raw.how_to = "export again with this scale: no factor in the graph stands for it";
+      } else {
+        raw.patch.attributes.push_back(
+            {.node = Source(found.node),
+             .name = "scale",
+             .value = static_cast<float>(old > 0 ? want / found.scale * old : want)});
+      }
       out_.Add(std::move(raw));
     }
     const bool same_cap = expected.logit_softcap.has_value() == found.softcap.has_value() &&
@@ -206,6 +213,7 @@ class Facts {
       raw.expected = NumberOrNone(expected.logit_softcap);
       raw.found = NumberOrNone(found.softcap);
       raw.edit_json = found.softcap ? Json(*found.softcap).dump() : "null";
+      if (found.elementary) raw.how_to = "export again with the soft cap";
       raw.patch.attributes.push_back(
           {.node = Source(found.node),
            .name = "softcap",
@@ -273,7 +281,8 @@ class Facts {
   }
 
   bool SetWindow(const FoundAttention& found, const Window& want, OnnxPatch& patch) const {
-    const size_t node = Source(found.node);
+    if (!found.gqa && found.mask_node < 0) return false;
+    const size_t node = Source(found.gqa ? found.node : found.mask_node);
     if (found.gqa) {
       patch.attributes.push_back(
           {.node = node, .name = "local_window_size", .value = want.value_or(-1)});
@@ -367,7 +376,7 @@ class Facts {
       add("Where", {"@inside", mask, "@never"}, "mask");
     }
     patch.inputs.push_back(
-        {.node = Source(found.node), .slot = found.mask_slot, .value = base + "mask"});
+        {.node = Source(found.mask_node), .slot = found.mask_slot, .value = base + "mask"});
     return true;
   }
 

@@ -332,6 +332,15 @@ class Ropes {
     RopeSpec tried = expected;
     tried.scaling.reset();
     if (expected.scaling && fits(tried)) return Named{tried, "the scaling is missing"};
+    if (expected.scaling && std::holds_alternative<YarnScaling>(*expected.scaling)) {
+      tried = expected;
+      auto& yarn = std::get<YarnScaling>(*tried.scaling);
+      yarn.truncate = !yarn.truncate;
+      if (fits(tried))
+        return Named{tried, yarn.truncate
+                                ? "the ends of yarn's ramp are rounded to whole dimensions"
+                                : "the ends of yarn's ramp are not rounded to whole dimensions"};
+    }
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
       const RopeSpec* other = FindRope(spec_.layers[i]);
       if (other == nullptr || *other == expected || static_cast<int>(i) == layer) continue;

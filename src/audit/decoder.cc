@@ -182,12 +182,13 @@ class Finder {
 
   void Attention(int32_t layer, int node, FoundLayer& found, int& normed, int& out) {
     FoundAttention attention = AttentionAt(g_, node);
-    const auto& n = g_.node(node);
+    const AttentionPorts ports = PortsOf(g_, node);
     const int64_t q_heads = attention.num_heads, kv_heads = attention.num_key_value_heads;
     Trace traces[3];
+    const int values[] = {ports.q, ports.k, ports.v};
     for (size_t slot = 0; slot < 3; ++slot)
-      if (n.In(slot) != kNoValue) traces[slot] = walk_.Back(n.In(slot));
-    const bool packed = n.In(1) == kNoValue || n.In(2) == kNoValue;
+      if (values[slot] != kNoValue) traces[slot] = walk_.Back(values[slot]);
+    const bool packed = ports.k == kNoValue || ports.v == kNoValue;
     if (packed && traces[0].linear && q_heads > 0) {
       const FoundMatrix all = *traces[0].linear;
       const int64_t dim = all.matrix.rows / (q_heads + 2 * kv_heads);
@@ -215,10 +216,9 @@ class Finder {
       attention.rope = traces[0].rope;
       attention.rope_read = true;
     }
-    if (const auto sinks = attention.gqa ? g_.Constant(n.In(11)) : std::nullopt)
-      found_.vectors.emplace(Id(Role::kSinks, layer), *sinks);
+    if (attention.sinks) found_.vectors.emplace(Id(Role::kSinks, layer), *attention.sinks);
     found.attention = attention;
-    if (const int p = walk_.LinearAhead(n.Out(0)); p >= 0) {
+    if (const int p = walk_.LinearAhead(ports.out); p >= 0) {
       auto matrix = *MatrixOf(g_, p);
       out = walk_.AddBias(matrix);
       Keep(Role::kOProj, layer, matrix);

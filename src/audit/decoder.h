@@ -54,8 +54,13 @@ struct FoundAttention {
   bool window_read = false;
   std::optional<int64_t> window;
   int window_constant = kNoValue;  // the value whose number is the window, in a mask
-  int mask = kNoValue;             // ai.onnx Attention: its mask
+  int mask = kNoValue;             // what is added to the scores, or says which ones count
+  int mask_node = -1;              // that reads it
   size_t mask_slot = 0;
+  bool elementary = false;        // built of MatMul and Softmax: `node` is the Softmax
+  int scale_constant = kNoValue;  // where its scale lies, and who multiplies by it
+  int scale_node = -1;
+  std::optional<ConstantView> sinks;
   bool rope_read = false;         // false: neither present nor absent is known
   std::optional<FoundRope> rope;  // of the queries
   int rope_nodes[2] = {-1, -1};   // operators of their own that turn queries and keys

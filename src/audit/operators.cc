@@ -44,8 +44,100 @@ std::optional<MaskWindow> WindowInMask(const Graph& g, int mask) {
 
 }  // namespace
 
+namespace {
+
+// softmax(q k^T * scale + mask) v of elementary operators, around its Softmax.
+struct Elementary {
+  int scores = -1, mix = -1;  // the two products
+  FoundAttention facts;
+};
+
+std::optional<Elementary> ElementaryAt(const Graph& g, int softmax) {
+  if (!Is(g, softmax, "Softmax")) return std::nullopt;
+  Elementary out;
+  const auto product = [&](int n) {
+    return Is(g, n, "MatMul") && !g.Constant(g.node(n).In(0)) && !g.Constant(g.node(n).In(1));
+  };
+  // Forward: what is between may drop a column (a sink's) or change the type.
+  int value = g.node(softmax).Out(0);
+  for (int hops = 0; hops < 8 && out.mix < 0; ++hops) {
+    int next = kNoValue;
+    for (const int c : g.Consumers(value)) {
+      const auto& node = g.node(c);
+      if (product(c) && node.In(0) == value) out.mix = c;
+      if (node.op == "Slice" || node.op == "Cast" || node.op == "Dropout") next = node.Out(0);
+    }
+    if (next == kNoValue) break;
+    value = next;
+  }
+  if (out.mix < 0) return std::nullopt;
+  FoundAttention& facts = out.facts;
+  facts.node = softmax;
+  facts.elementary = true;
+  facts.window_read = true;
+  facts.scale = 1;
+  value = g.node(softmax).In(0);
+  for (int hops = 0; hops < 16; ++hops) {
+    const int p = g.Producer(value);
+    if (p < 0) return std::nullopt;
+    const auto& node = g.node(p);
+    if (product(p)) {
+      out.scores = p;
+      return out;
+    }
+    value = node.In(0);
+    if (node.op == "Mul" || node.op == "Div") {
+      const size_t side = g.Scalar(node.In(1)) ? 1 : 0;
+      const auto scale = g.Scalar(node.In(side));
+      if (!scale) return std::nullopt;
+      facts.scale *= node.op == "Mul" ? *scale : 1 / *scale;
+      if (node.op == "Mul") {
+        facts.scale_constant = node.In(side);
+        facts.scale_node = p;
+      }
+      value = node.In(1 - side);
+    } else if (node.op == "Add") {
+      facts.mask = node.In(1);
+      facts.mask_node = p;
+      facts.mask_slot = 1;
+      if (const auto window = WindowInMask(g, facts.mask)) {
+        facts.window = window->window;
+        facts.window_constant = window->constant;
+      }
+    } else if (node.op == "Concat") {
+      // A learned score beside those of the keys.
+      int sink = node.In(1);
+      for (int back = 0; back < 8 && !facts.sinks; ++back) {
+        facts.sinks = g.Constant(sink);
+        const int from = g.Producer(sink);
+        if (facts.sinks || from < 0) break;
+        sink = g.node(from).In(0);
+      }
+      if (facts.sinks) {
+        facts.sinks->shape = {facts.sinks->elements()};
+        facts.sinks->strides = {1};
+      }
+    } else if (node.op != "Sub" && node.op != "Cast" && node.op != "Identity") {
+      return std::nullopt;  // a soft cap, or something new
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+AttentionPorts PortsOf(const Graph& g, int n) {
+  if (const auto parts = ElementaryAt(g, n)) {
+    const auto &scores = g.node(parts->scores), &mix = g.node(parts->mix);
+    return {scores.In(0), scores.In(1), mix.In(1), mix.Out(0)};
+  }
+  const auto& node = g.node(n);
+  return {node.In(0), node.In(1), node.In(2), node.Out(0)};
+}
+
 bool IsAttention(const Graph& g, int node) {
   const std::string_view op = g.node(node).op;
+  if (op == "Softmax") return ElementaryAt(g, node).has_value();
   return op == "GroupQueryAttention" || op == "Attention" || op == "MultiHeadAttention" ||
          op == "PagedAttention";
 }
@@ -56,8 +148,10 @@ bool IsShortConv(const Graph& g, int node) {
 }
 
 FoundAttention AttentionAt(const Graph& g, int n) {
+  if (const auto parts = ElementaryAt(g, n)) return parts->facts;
   const auto& node = g.node(n);
   FoundAttention out{.node = n};
+  out.mask_node = n;
   out.gqa = node.op == "GroupQueryAttention";
   out.num_heads = g.Int(n, out.gqa || node.microsoft ? "num_heads" : "q_num_heads", 0);
   out.num_key_value_heads = g.Int(n, "kv_num_heads", out.num_heads);
@@ -65,6 +159,7 @@ FoundAttention AttentionAt(const Graph& g, int n) {
   if (const double cap = g.Float(n, "softcap", 0); cap > 0) out.softcap = cap;
   if (out.gqa) {
     out.window_read = true;
+    out.sinks = g.Constant(node.In(11));
     if (const int64_t window = g.Int(n, "local_window_size", -1); window >= 0) out.window = window;
     if (g.Int(n, "do_rotary", 0) != 0) {
       FoundRope rope{.node = n, .interleaved_attribute = "rotary_interleaved"};

@@ -18,6 +18,12 @@ bool IsShortConv(const Graph& graph, int node);
 // the operator rotates, the tables.
 FoundAttention AttentionAt(const Graph& graph, int node);
 
+// What goes into attention and what comes out.
+struct AttentionPorts {
+  int q = kNoValue, k = kNoValue, v = kNoValue, out = kNoValue;
+};
+AttentionPorts PortsOf(const Graph& graph, int node);
+
 // The matrices of a MoE or QMoE operator.
 struct ExpertPart {
   Role role;
