@@ -5,21 +5,62 @@
 
 #include "base/quoted.h"
 #include "cli/audit_text.h"
+#include "cli/examine.h"
+#include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
+#include "cli/verification_text.h"
+#include "subjects/onnx_subject.h"
+#include "verify/caching_subject.h"
+#include "verify/report.h"
 
 namespace lockstep {
 namespace {
 
 struct RepairArgs {
   std::string folder, reference, out;
-  bool in_place = false, json = false;
+  bool in_place = false, json = false, unverified = false;
 };
 
 struct Repaired {
   RepairPlan plan;
   std::string where;
   AuditReport after;
+  // The folder before and after against the checkpoint, where ONNX Runtime is there.
+  std::optional<Verification> verified_before, verified_after;
+  std::string not_verified;  // why not: a sentence
+};
+
+// Folders' logits against the checkpoint's, on the built-in prompts; the checkpoint runs once.
+class FolderVerifier {
+ public:
+  explicit FolderVerifier(const std::filesystem::path& reference) : reference_(reference) {}
+
+  Result<Verification> Verify(const std::filesystem::path& folder) {
+    LS_TRY(const auto onnx, OnnxSubject::Open(folder, pool_.num_threads()));
+    if (caching_ == nullptr) {
+      LS_TRY(auto subject, ReferenceSubject::Open(reference_, pool_));
+      checkpoint_ = subject.get();
+      caching_ = std::make_unique<CachingSubject>(std::move(subject));
+    }
+    ExamineOptions options;
+    options.verify.longest = kLongestProbe;
+    options.diagnoses = false;
+    ProgressLine line;
+    LS_TRY(Examination examination,
+           Examine(*caching_, checkpoint_, *onnx, options, pool_,
+                   [&](std::string_view doing, int64_t done, int64_t total) {
+                     line.Show(fmt::format("{}: {}", folder.string(), doing), done, total);
+                     return !WasInterrupted();
+                   }));
+    return std::move(examination.verification);
+  }
+
+ private:
+  std::filesystem::path reference_;
+  ThreadPool pool_{ThreadCount(0)};
+  std::unique_ptr<CachingSubject> caching_;
+  const ReferenceSubject* checkpoint_ = nullptr;  // in `caching_`
 };
 
 Result<Repaired> Work(const RepairArgs& args) {
@@ -31,6 +72,21 @@ Result<Repaired> Work(const RepairArgs& args) {
                       Quoted(args.folder));
   Repaired out;
   LS_TRY(out.plan, PlanRepair(*pair.onnx, pair.report));
+  CatchInterrupts();
+  FolderVerifier verifier(args.reference);
+  const auto verify = [&](const std::filesystem::path& folder,
+                          std::optional<Verification>& into) -> Status {
+    if (args.unverified || !out.not_verified.empty()) return {};
+    auto verification = verifier.Verify(folder);
+    if (!verification && IsInterrupted(verification.error()))
+      return tl::unexpected(verification.error());
+    if (verification)
+      into = *std::move(verification);
+    else
+      out.not_verified = verification.error().message;
+    return {};
+  };
+  LS_RETURN_IF_ERROR(verify(args.folder, out.verified_before));
   out.where = args.in_place ? args.folder : args.out;
   if (out.plan.empty()) {
     out.after = pair.report;
@@ -43,6 +99,7 @@ Result<Repaired> Work(const RepairArgs& args) {
                     : std::filesystem::path(args.out) / pair.onnx->path().filename();
   LS_TRY(const OnnxModel mended, OnnxModel::Open(model));
   LS_TRY(out.after, Audit(pair.reference, mended));
+  LS_RETURN_IF_ERROR(verify(out.where, out.verified_after));
   return out;
 }
 
@@ -56,6 +113,12 @@ std::string Text(const Repaired& repaired) {
   for (const std::string& change : repaired.plan.changes) out += fmt::format("  {}\n", change);
   if (!repaired.plan.left.empty()) out += "\nleft as it is\n";
   for (const std::string& left : repaired.plan.left) out += fmt::format("  {}\n", left);
+  if (repaired.verified_before)
+    out += "\nbefore\n" + VerificationText(*repaired.verified_before, false);
+  if (repaired.verified_after)
+    out += "\nafter\n" + VerificationText(*repaired.verified_after, false);
+  if (!repaired.not_verified.empty())
+    out += fmt::format("\nnot run, before or after: {}\n", repaired.not_verified);
   out += "\naudited again\n" + AuditText(repaired.after, false);
   return out;
 }
@@ -69,11 +132,17 @@ int Run(const RepairArgs& args) {
     json["mended"] = repaired->plan.changes;
     json["left"] = repaired->plan.left;
     json["after"] = AuditJson(repaired->after);
+    if (repaired->verified_before) json["verified_before"] = ToJson(*repaired->verified_before);
+    if (repaired->verified_after) json["verified_after"] = ToJson(*repaired->verified_after);
+    if (!repaired->not_verified.empty()) json["not_verified"] = repaired->not_verified;
     PrintJson(json);
   } else {
     Print(Text(*repaired));
   }
-  return repaired->after.healthy() ? kExitYes : kExitNo;
+  const auto& verified =
+      repaired->verified_after ? repaired->verified_after : repaired->verified_before;
+  const bool right = !verified || ExitCodeOf(verified->verdict) == kExitYes;
+  return repaired->after.healthy() && right ? kExitYes : kExitNo;
 }
 
 }  // namespace
@@ -91,10 +160,11 @@ void AddRepairVerb(CLI::App& app, Action& action) {
       ->type_name("PATH");
   verb->add_option("--out", args->out, "The new folder; it must not exist")->type_name("NEW");
   verb->add_flag("--in-place", args->in_place, "Write over FOLDER instead");
+  verb->add_flag("--no-verify", args->unverified, "Do not run the folder before and after");
   verb->add_flag("--json", args->json, "What was done as JSON");
   verb->footer(
-      "Everything that nothing was found about stays byte-identical. The new folder is audited "
-      "again.\n"
+      "Everything that nothing was found about stays byte-identical. Where ONNX Runtime is\n"
+      "installed, both folders are verified against the checkpoint; the new one is audited again.\n"
       "Exit codes: 0 nothing but quantization is left; 1 something is left that must be exported\n"
       "again; 2 wrong usage; 3 a file cannot be used.\n\n"
       "Example: lockstep repair gemma-onnx --reference gemma-3-270m --out gemma-onnx-fixed");

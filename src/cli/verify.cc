@@ -12,6 +12,7 @@
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
+#include "cli/verification_text.h"
 #include "subjects/open_subject.h"
 #include "subjects/reference_subject.h"
 #include "verify/caching_subject.h"
@@ -34,86 +35,6 @@ struct VerifyArgs {
   bool json = false;
   bool verbose = false;
 };
-
-std::vector<std::string> Row(const PromptComparison& p) {
-  if (p.tolerance == 0)
-    return {p.name, WithCommas(p.tokens),
-            "-",    "-",
-            "-",    "-",
-            "-",    "-",
-            "-",    std::string(VerdictName(p.verdict))};
-  const StepComparison* worst = p.WorstStep();
-  const std::string end = !p.steps.empty() && p.steps.front().step == 0
-                              ? Scientific(p.steps.front().difference.max_abs)
-                              : "-";
-  std::string greedy = fmt::format("{}/{}", p.greedy_equal, p.greedy_compared);
-  if (p.parting && p.parting->near_tie) greedy += " (near tie)";
-  return {p.name,
-          WithCommas(p.tokens),
-          end,
-          worst == nullptr
-              ? "-"
-              : fmt::format("{} @{}", Scientific(worst->difference.max_abs), worst->step),
-          Scientific(p.noise),
-          Scientific(p.tolerance),
-          greedy,
-          Scientific(p.max_kl()),
-          fmt::format("{}/{}", p.top1_equal(), p.steps.size()),
-          std::string(VerdictName(p.verdict))};
-}
-
-std::string StepTable(const PromptComparison& p) {
-  using enum Table::Align;
-  Table table({"step", "max |Δ|", "at id", "top-2 gap", "KL", "top-1"},
-              {kRight, kRight, kRight, kRight, kRight, kLeft});
-  for (const StepComparison& step : p.steps)
-    table.Add({std::to_string(step.step), Scientific(step.difference.max_abs),
-               std::to_string(step.difference.worst), Scientific(step.difference.a.gap),
-               Scientific(step.difference.kl), step.difference.same_top1 ? "same" : "other"});
-  return table.Text(2);
-}
-
-std::string Text(const Verification& v, bool verbose) {
-  using enum Table::Align;
-  std::string out = fmt::format("reference  {}\ncandidate  {}\n", v.reference, v.candidate);
-  if (!v.prompts.empty()) {
-    Table table({"prompt", "tokens", "prompt end |Δ|", "worst |Δ| @step", "noise", "tolerance",
-                 "greedy", "max KL", "top-1", "verdict"},
-                {kLeft, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kRight, kLeft});
-    bool any = false;
-    std::vector<std::string> roundings;
-    std::vector<std::string> sources;
-    for (const PromptComparison& prompt : v.prompts) {
-      table.Add(Row(prompt));
-      if (prompt.tolerance == 0) continue;
-      any = true;
-      if (prompt.rounding)
-        roundings.push_back(fmt::format("{} {}", prompt.name, Scientific(*prompt.rounding)));
-      std::string source(NoiseSourceName(prompt.noise_source));
-      if (std::find(sources.begin(), sources.end(), source) == sources.end())
-        sources.push_back(std::move(source));
-    }
-    out += "\n" + table.Text();
-    out += "\n";
-    if (any)
-      out +=
-          fmt::format("noise: max |fp32 - fp64| on the prompt, {}; tolerance: {} x noise + {:g}\n",
-                      fmt::join(sources, " or "), kNoiseMultiple, kToleranceFloor);
-    if (!roundings.empty())
-      out += fmt::format(
-          "rounding: what it does to the reference's own logits, measured: {}; allowed: tolerance "
-          "+ {:g} x rounding\n",
-          fmt::join(roundings, ", "), kRoundingMultiple);
-    for (const PromptComparison& prompt : v.prompts) {
-      const bool told = prompt.verdict != Verdict::kMatch || prompt.parting;
-      if (told) out += fmt::format("{}: {}\n", prompt.name, prompt.sentence);
-      if (verbose) out += fmt::format("{}:\n{}", prompt.name, StepTable(prompt));
-    }
-  }
-  for (const std::string& note : v.notes) out += fmt::format("note: {}\n", note);
-  out += fmt::format("\n{}: {}\n", VerdictName(v.verdict), v.sentence);
-  return out;
-}
 
 Result<std::unique_ptr<Subject>> OpenReference(const VerifyArgs& args, ThreadPool& pool) {
   LS_TRY(const Edit edit, ParseEdit(args.edit));
@@ -235,7 +156,7 @@ std::string AuditLines(const AuditReport& report) {
 std::string Text(const Examination& e, const VerifyArgs& args, size_t i) {
   std::string out = e.audit ? AuditLines(*e.audit) : "";
   if (!out.empty()) out += '\n';
-  out += Text(e.verification, args.verbose);
+  out += VerificationText(e.verification, args.verbose);
   if (e.diagnosis)
     out += fmt::format("\nwhy{}\n{}", e.base.empty() ? "" : fmt::format(", {}", e.base),
                        DiagnosisText(*e.diagnosis, args.reference, args.candidates[i]));
