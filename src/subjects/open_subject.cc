@@ -5,8 +5,8 @@
 #include "subjects/adapters.h"
 #include "subjects/command_subject.h"
 #include "subjects/engine_subject.h"
-#include "subjects/onnx_subject.h"
 #include "subjects/http_subject.h"
+#include "subjects/onnx_subject.h"
 #include "subjects/reference_subject.h"
 #include "subjects/trace_subject.h"
 

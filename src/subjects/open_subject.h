@@ -14,9 +14,10 @@ namespace lockstep {
 // A Hugging Face folder or a GGUF file: the reference runs it, or with "engine:" in front of the
 // path the engine, as the options say ("reference:" is said by leaving it out). A safetensors file
 // that holds logits: a recorded trace. A .onnx file, a folder with genai_config.json or with a
-// model.onnx and no checkpoint, or any folder after "onnx:": ONNX Runtime. "cmd:COMMAND LINE": a program (command_subject.h);
-// "genai:FOLDER": ONNX Runtime GenAI (adapters.h); "http(s)://HOST/v1": a server (http_subject.h);
-// each of their answers may take `timeout`. The pool must outlive the subject.
+// model.onnx and no checkpoint, or any folder after "onnx:": ONNX Runtime. "cmd:COMMAND LINE": a
+// program (command_subject.h); "genai:FOLDER": ONNX Runtime GenAI (adapters.h);
+// "http(s)://HOST/v1": a server (http_subject.h); each of their answers may take `timeout`. The
+// pool must outlive the subject.
 Result<std::unique_ptr<Subject>> OpenSubject(
     const std::filesystem::path& path, ThreadPool& pool, const EngineOptions& options = {},
     std::chrono::seconds timeout = std::chrono::seconds(600));

@@ -74,8 +74,8 @@ PromptComparison Failed(const Probe& probe, const Error& error) {
 
 // What the two sides' rounding does together; nothing where both have full precision.
 Result<std::optional<RoundingEffect>> RoundingOf(Subject& reference, const PromptTrace& a,
-                                               Subject& candidate, const PromptTrace& b,
-                                               double enough, const Progress& progress) {
+                                                 Subject& candidate, const PromptTrace& b,
+                                                 double enough, const Progress& progress) {
   std::optional<RoundingEffect> effect;
   for (const auto& [subject, run] : {std::pair{&reference, &a}, {&candidate, &b}}) {
     const Precision precision = subject->Can().precision;
@@ -161,8 +161,8 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
     if (compared.verdict == Verdict::kDiffers) {
       const double unexplained = std::max(
           compared.max_abs(), compared.parting ? compared.parting->gap.value_or(0) / 2 : 0);
-      const auto rounding = RoundingOf(reference, *a, candidate, *b, unexplained / kRoundingMultiple,
-                                     told("candidate"));
+      const auto rounding = RoundingOf(reference, *a, candidate, *b,
+                                       unexplained / kRoundingMultiple, told("candidate"));
       if (!rounding && IsInterrupted(rounding.error())) return tl::unexpected(rounding.error());
       if (!rounding)
         out.notes.push_back(fmt::format("{}: {}", probe.name, rounding.error().message));

@@ -24,10 +24,10 @@ enum class Verdict {
   kQuantizedActivations,  // Precision::kQuantizedActivations
   // A match, once the reference has the candidate's own codes for weights.
   kQuantizedWeights,
-  kDiffers,               // at least one is not
-  kDifferentTokens,       // tokenizer or chat template give the two other ids for the same text
-  kSubjectFailed,         // one of the two gave an error, or something that is no number
-  kNotComparable,         // the two have no logits of a common position: there is no answer
+  kDiffers,          // at least one is not
+  kDifferentTokens,  // tokenizer or chat template give the two other ids for the same text
+  kSubjectFailed,    // one of the two gave an error, or something that is no number
+  kNotComparable,    // the two have no logits of a common position: there is no answer
 };
 std::string_view VerdictName(Verdict verdict);  // "match", "differs", "different tokens", ...
 
