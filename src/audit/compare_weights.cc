@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 
 #include "audit/findings.h"
 #include "audit/walk.h"
@@ -47,7 +48,37 @@ Rows OfVector(const Graph& graph, const ConstantView& vector) {
           [&graph, vector](int64_t, float* out) { std::ranges::copy(graph.Read(vector), out); }};
 }
 
+// A matrix that lies transposed is read by blocks of rows: one by one each element of a row would
+// be a page of its own.
+Rows OfTransposed(const Graph& graph, const StoredMatrix& matrix) {
+  struct Block {
+    int64_t first = 0, count = 0;
+    std::vector<float> rows;
+  };
+  static constexpr int64_t kBlockRows = 64;
+  auto block = std::make_shared<Block>();
+  return {matrix.rows, matrix.cols, [&graph, matrix, block](int64_t row, float* out) {
+            const ConstantView& view = matrix.values;
+            if (row < block->first || row >= block->first + block->count) {
+              block->first = row;
+              block->count = std::min(kBlockRows, matrix.rows - row);
+              block->rows.resize(static_cast<size_t>(block->count * matrix.cols));
+              float column[kBlockRows];
+              for (int64_t c = 0; c < matrix.cols; ++c) {
+                graph.Read(view.tensor, view.offset + row + c * view.strides[1], 1, block->count,
+                           column);
+                for (int64_t r = 0; r < block->count; ++r)
+                  block->rows[static_cast<size_t>(r * matrix.cols + c)] =
+                      column[r] * view.factor + view.addend;
+              }
+            }
+            std::copy_n(block->rows.data() + (row - block->first) * matrix.cols, matrix.cols, out);
+          }};
+}
+
 Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix) {
+  if (!matrix.codes && matrix.values.strides[0] == 1 && matrix.values.strides[1] != 1)
+    return OfTransposed(graph, matrix);
   return {matrix.rows, matrix.cols,
           [&graph, matrix](int64_t row, float* out) { matrix.ReadRow(graph, row, out); }};
 }
