@@ -206,8 +206,10 @@ class Finder {
     if (traces[0].norm) KeepNorm(Role::kQNorm, layer, *traces[0].norm);
     if (traces[1].norm) KeepNorm(Role::kKNorm, layer, *traces[1].norm);
     normed = traces[0].input != kNoValue ? traces[0].input : traces[2].input;
-    if (traces[0].linear && q_heads > 0 && attention.scale == 0)
-      attention.scale = 1 / std::sqrt(static_cast<double>(traces[0].linear->matrix.rows / q_heads));
+    if (traces[0].linear && q_heads > 0 && attention.scale == 0) {
+      const int64_t head_dim = traces[0].linear->matrix.rows / q_heads;
+      attention.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+    }
     attention.scale *= traces[0].scale * traces[1].scale;
     attention.clip = traces[0].clip;
     for (size_t i = 0; i < 2; ++i)

@@ -259,9 +259,22 @@ class Search : private Trials {
     return {};
   }
 
+  // What an audit saw may be a known fault by another spelling: then it gets that fault's name.
+  bool NamesTheSame(size_t cause, const Hypothesis& known) {
+    Hypothesis& hypothesis = out_.causes[cause].hypothesis;
+    const auto facts_alone = [](const Edit& e) { return e.weights.empty() && e.run.empty(); };
+    if (!facts_alone(known.edit) || !facts_alone(hypothesis.edit)) return false;
+    const auto a = EditedSpec(model_.spec, known.edit);
+    const auto b = EditedSpec(model_.spec, hypothesis.edit);
+    if (!a || !b || *a != *b) return false;
+    if (hypothesis.id.empty()) hypothesis.id = known.id;
+    return true;
+  }
+
   Status Compare(size_t cause, const Trial& trial) {
     const Alternative alternative{cause, hypotheses_[trial.hypothesis], DistanceOf(*trial.edited)};
     LS_TRY(const bool same, Reaches(*trial.edited));
+    if (same && NamesTheSame(cause, alternative.hypothesis)) return {};
     if (same)
       out_.indistinguishable.push_back(alternative);
     else if (trial.gain > kLeastGain &&  // does something, but not enough

@@ -37,7 +37,7 @@ table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-num
 th,td{padding:.3rem .7rem .3rem 0;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child,td.text{text-align:left}
 th{color:var(--soft);font-weight:500}
-pre{overflow-x:auto;background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:.7rem .9rem;font-size:.84rem}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;background:var(--paper);border:1px solid var(--line);border-radius:8px;padding:.7rem .9rem;font-size:.84rem}
 figure{margin:.7rem 0 .3rem}
 svg{display:block;width:100%;height:auto}
 svg .grid{stroke:var(--line)}svg .tick{fill:var(--soft);font-size:11px}svg .label{fill:var(--ink);font-size:11px}
