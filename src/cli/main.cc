@@ -59,9 +59,9 @@ int Main(int argc, char** argv) {
       "command line makes no sense; 3 a file or a model cannot be used; 130 Ctrl-C.\n\n"
       "Example: lockstep run smollm2.gguf -p \"Why is the sky blue?\"");
   Action action;
-  for (const auto add :
-       {AddInspectVerb, AddRunVerb, AddChatVerb, AddTokenizeVerb, AddTraceVerb, AddVerifyVerb,
-        AddDiagnoseVerb, AddAuditVerb, AddRepairVerb, AddBenchVerb, AddPerplexityVerb})
+  for (const auto add : {AddInspectVerb, AddRunVerb, AddChatVerb, AddTokenizeVerb, AddTraceVerb,
+                         AddVerifyVerb, AddDiagnoseVerb, AddPowerVerb, AddAuditVerb, AddRepairVerb,
+                         AddBenchVerb, AddPerplexityVerb})
     add(app, action);
   try {
     app.parse(argc, argv);

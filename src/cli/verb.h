@@ -16,6 +16,7 @@ void AddTokenizeVerb(CLI::App& app, Action& action);
 void AddTraceVerb(CLI::App& app, Action& action);
 void AddVerifyVerb(CLI::App& app, Action& action);
 void AddDiagnoseVerb(CLI::App& app, Action& action);
+void AddPowerVerb(CLI::App& app, Action& action);
 void AddAuditVerb(CLI::App& app, Action& action);
 void AddRepairVerb(CLI::App& app, Action& action);
 void AddBenchVerb(CLI::App& app, Action& action);

@@ -35,7 +35,9 @@ struct Fault {
   std::string_view seen;    // where it was met, repository#number; empty: told of ports
   // The same formulas with fewer bits, as programs do on purpose: to be named, not to be blamed.
   bool precision = false;
-  Shows shows;           // how long a prompt must be
+  Shows shows;  // how long a prompt must be
+  // What a model must have for it to apply, for a sentence: "a sliding window".
+  std::string_view needs;
   std::string_view how;  // what it looks like, which narrows the search; a phrase
   // Each is the fault in one of its forms; none: it does not apply to this model. Each can be
   // applied to the spec, and to any weights bound to it.
@@ -45,7 +47,7 @@ struct Fault {
 std::span<const Fault> KnownFaults();
 const Fault* FindFault(std::string_view id);  // nullptr: no such fault
 
-// Tokens of the shortest prompt on which the fault can show in this model.
+// Tokens of the shortest prompt on which every form of the fault can show in this model.
 int64_t ShortestPrompt(const Fault& fault, const ModelSpec& spec);
 
 // Changes that must change nothing (but roundings): a search that blames one of them is wrong.
