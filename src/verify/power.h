@@ -35,7 +35,7 @@ struct FaultPower {
   PowerState state = PowerState::kDoesNotApply;
   int64_t forms = 0, forms_shown = 0;
   // Where any form shows: the faintest of those that do, on the first prompt that shows it. Where
-  // none does: the most that any does on any prompt.
+  // none does: the most that any does on any prompt, or a bound of it.
   double times_tolerance = 0;
   std::string probe;
   int64_t tokens = 0;        // of that prompt
@@ -51,7 +51,7 @@ struct PowerReport {
   int64_t Count(PowerState state) const;
 };
 
-// `reference` runs `model`, and measures its noise. Fails where the reference cannot run a probe,
+// `reference` runs `model` in fp32. Fails where the reference cannot run a probe,
 // or with Interrupted().
 Result<PowerReport> MeasurePower(const Model& model, Subject& reference, std::vector<Probe> probes,
                                  ThreadPool& pool, const Progress& progress);
