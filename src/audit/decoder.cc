@@ -184,7 +184,7 @@ class Finder {
     FoundAttention attention = AttentionAt(g_, node);
     const AttentionPorts ports = PortsOf(g_, node);
     const int64_t q_heads = attention.num_heads, kv_heads = attention.num_key_value_heads;
-    Trace traces[3];
+    PathBack traces[3];
     const int values[] = {ports.q, ports.k, ports.v};
     for (size_t slot = 0; slot < 3; ++slot)
       if (values[slot] != kNoValue) traces[slot] = walk_.Back(values[slot]);

@@ -189,8 +189,8 @@ std::optional<int> Walk::OperatorAhead(int value, std::string_view op) const {
   return std::nullopt;
 }
 
-Trace Walk::Back(int value) const {
-  Trace trace;
+PathBack Walk::Back(int value) const {
+  PathBack trace;
   int64_t first = 0, count = -1;
   std::optional<ConstantView> bias;
   for (int hops = 0; hops < kMaxHops; ++hops) {

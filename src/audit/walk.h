@@ -36,7 +36,7 @@ std::vector<ExpertPart> ExpertsOf(const Graph& graph, int node, int64_t num_expe
 FoundMatrix SliceRows(const FoundMatrix& matrix, int64_t first, int64_t count, int64_t step = 1);
 
 // From an input of attention back to the matrix that made it.
-struct Trace {
+struct PathBack {
   std::optional<FoundMatrix> linear;  // with the bias that was seen on the way
   int input = kNoValue;               // what the matrix multiplies
   std::optional<FoundNorm> norm;      // of q or k
@@ -78,7 +78,7 @@ class Walk {
   std::optional<FoundNorm> NormAt(int node) const;
   std::optional<FoundNorm> NormMaking(int value) const;  // the value is the norm's output
 
-  Trace Back(int value) const;
+  PathBack Back(int value) const;
   Join FollowToSum(int value, int residual) const;
   Branch MlpFrom(int input, const std::set<int>& taken) const;
 

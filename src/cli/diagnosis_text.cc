@@ -62,8 +62,10 @@ std::string DiagnosisText(const Diagnosis& d, std::string_view reference,
     out += fmt::format("differs    first on {} at {}: max |Δ| {}\n", d.first->prompt, where,
                        Scientific(d.first->max_abs));
     if (d.first->tap)
-      out += fmt::format("           first inside the model at {}\n",
-                         TapName(d.first->tap->tap, d.first->tap->layer));
+      out += fmt::format(
+          "           first inside the model at {}{}\n",
+          TapName(d.first->tap->tap, d.first->tap->layer),
+          d.first->operation.empty() ? "" : fmt::format(", made by {}", d.first->operation));
   }
   const std::vector<Cause>& told = d.causes.empty() ? d.nearest : d.causes;
   if (!told.empty()) out += "\n" + Steps(d, told);

@@ -196,7 +196,8 @@ std::vector<Hypothesis> HypothesesOf(const AuditReport& report) {
 }
 
 Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector<Probe> probes,
-                             DiagnoseOptions options, ThreadPool& pool, const Progress& progress) {
+                             DiagnoseOptions options, OnnxTaps* inside, ThreadPool& pool,
+                             const Progress& progress) {
   const bool any_prompt = candidate.Can().any_prompt;
   if (any_prompt) {
     const auto beginnings = Beginnings(probes, candidate.Can().all_positions);
@@ -214,7 +215,12 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
     options.allowed.push_back(allowed);
     runs.push_back(std::move(run));
   }
-  return Diagnose(model, runs, options, pool, progress);
+  if (inside != nullptr && !runs.empty())
+    LS_RETURN_IF_ERROR(inside->AddTo(runs.front(), model, pool, progress));
+  LS_TRY(Diagnosis diagnosis, Diagnose(model, runs, options, pool, progress));
+  if (inside != nullptr && diagnosis.first && diagnosis.first->tap)
+    diagnosis.first->operation = inside->OperationAt(*diagnosis.first->tap);
+  return diagnosis;
 }
 
 Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoint,
@@ -246,8 +252,12 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   LS_TRY(const ProbePlan plan, PlanProbes(reference, candidate, options.verify));
   DiagnoseOptions diagnose = options.diagnose;
   if (out.audit) diagnose.audit = HypothesesOf(*out.audit);
+  std::optional<OnnxTaps> inside;
+  if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
   LS_TRY(out.diagnosis, DiagnoseOn(own ? own->weights.model : checkpoint->model(), candidate,
-                                   ProbesThatDiffer(plan, v), diagnose, pool, progress));
+                                   ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
+                                   pool, progress));
+  if (inside) v.notes.insert(v.notes.end(), inside->notes().begin(), inside->notes().end());
   return out;
 }
 

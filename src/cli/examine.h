@@ -11,6 +11,7 @@
 #include "audit/audit.h"
 #include "base/thread_pool.h"
 #include "cli/exit_code.h"
+#include "cli/onnx_taps.h"
 #include "subjects/reference_subject.h"
 #include "verify/diagnose.h"
 #include "verify/verify.h"
@@ -51,9 +52,11 @@ ExitCode ExitCodeOf(Verdict verdict);
 inline constexpr int64_t kLongestProbe = 1100;
 void AddLongest(CLI::App& verb, int64_t& longest);
 
-// Why the candidate differs from `model` on `probes`, on which it is run (again).
+// Why the candidate differs from `model` on `probes`, on which it is run (again); the first of them
+// also with its intermediates, where there is a way to them (`inside` may be nullptr).
 Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector<Probe> probes,
-                             DiagnoseOptions options, ThreadPool& pool, const Progress& progress);
+                             DiagnoseOptions options, OnnxTaps* inside, ThreadPool& pool,
+                             const Progress& progress);
 
 // What an audit found, as guesses for a diagnosis.
 std::vector<Hypothesis> HypothesesOf(const AuditReport& report);

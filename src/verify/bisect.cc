@@ -24,6 +24,9 @@ Intermediates Known(const PromptTrace& trace, size_t layers) {
   Intermediates known;
   for (const auto& [name, tensor] : trace.taps) known[name] = Values(tensor);
   const auto& hidden = trace.hidden;
+  // Where all inside agrees, it is the head.
+  if (std::vector<double> last = trace.StepLogits(0); !last.empty() && (hidden || !known.empty()))
+    known.try_emplace(TapName(Tap::kLogits), std::move(last));
   if (!hidden || hidden->shape.size() != 3 || hidden->shape[0] != static_cast<int64_t>(layers) + 1)
     return known;
   const std::vector<double> all = Values(*hidden);
@@ -60,8 +63,12 @@ Result<Intermediates> Reference(const Model& model, std::span<const int32_t> ids
   Interpreter<T> interpreter(model.spec, model.weights, pool);
   Sequence<T> sequence = interpreter.NewSequence();
   Keeper<T> keeper(wanted);
-  LS_TRY([[maybe_unused]] const auto logits,
-         interpreter.Append(sequence, ids, LogitsFor::kNone, &keeper));
+  const auto logits_at = wanted.find(TapName(Tap::kLogits));
+  const auto vocab_size = static_cast<size_t>(model.spec.embedding.vocab_size);
+  const LogitsFor which = logits_at == wanted.end()               ? LogitsFor::kNone
+                          : logits_at->second.size() > vocab_size ? LogitsFor::kAll
+                                                                  : LogitsFor::kLast;
+  LS_TRY([[maybe_unused]] const auto logits, interpreter.Append(sequence, ids, which, &keeper));
   return std::move(keeper.kept);
 }
 

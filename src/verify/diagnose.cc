@@ -172,7 +172,7 @@ class Search : private Trials {
       for (size_t p = 0; p < run.steps.size(); ++p) {
         const double worst = MaxAt(evidence_, r, p, logits);
         if (worst <= run.tolerance) continue;
-        out_.first = {run.name, run.steps[p], run.sequence.positions[p], worst, {}};
+        out_.first = {run.name, run.steps[p], run.sequence.positions[p], worst, {}, {}};
         break;
       }
       break;
@@ -299,11 +299,15 @@ class Search : private Trials {
     }
     out_.sentence = fmt::format(
         "none of {} edits, alone or up to {} together, reproduces the candidate{}: max |Δ| {:.2e}, "
-        "{:.2g} times the tolerance{}",
+        "{:.2g} times the tolerance{}{}",
         hypotheses_.size(), options_.max_edits,
         OutOfTime() ? " in the time given (not all were tried)" : "", out_.before.max_abs,
         out_.before.times_tolerance,
-        out_.nearest.empty() ? "" : fmt::format("; the nearest leave {:.2e}", out_.after.max_abs));
+        out_.nearest.empty() ? "" : fmt::format("; the nearest leave {:.2e}", out_.after.max_abs),
+        !out_.first || !out_.first->tap
+            ? ""
+            : fmt::format("; the first that differs inside is {}",
+                          TapName(out_.first->tap->tap, out_.first->tap->layer)));
     return {};
   }
 

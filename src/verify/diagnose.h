@@ -72,6 +72,7 @@ struct FirstDifference {
   int64_t position = 0;  // of the sequence
   double max_abs = 0;
   std::optional<TapPlace> tap;  // where the candidate's intermediates are known
+  std::string operation;        // what computes the tap in the candidate; empty: not known
 };
 
 struct Diagnosis {

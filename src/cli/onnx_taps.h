@@ -1,0 +1,55 @@
+// OnnxTaps: an exported decoder's intermediates under the reference's names, so that a diagnosis
+// can tell where inside the model the two part (verify/bisect.h). The audit says which value of the
+// graph is which tap (audit/taps_of.h), ONNX Runtime computes them.
+//
+// Taps are an extra: what cannot be had leaves the run as it was, with a sentence in notes().
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "audit/decoder.h"
+#include "base/thread_pool.h"
+#include "model/model.h"
+#include "subjects/onnx_subject.h"
+#include "trace/trace.h"
+
+namespace lockstep {
+
+class OnnxTaps {
+ public:
+  // `decoder` is what the audit found in the candidate's graph. The candidate must outlive this.
+  OnnxTaps(OnnxSubject& candidate, const FoundDecoder& decoder);
+
+  // Fills run.taps. Where all of them would take too much memory, the residual stream between the
+  // layers first, and then what lies inside the layer that differs first from `reference`. Fails
+  // with Interrupted() alone.
+  Status AddTo(PromptTrace& run, const Model& reference, ThreadPool& pool,
+               const Progress& progress);
+
+  // The node that computes a tap: `MatMul "/model/layers.0/mlp/gate_proj/MatMul"`; or nothing.
+  std::string OperationAt(const TapPlace& place) const;
+
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  // Those that `wanted` says true of and that have the shape of a tap.
+  template <typename Wanted>
+  Result<std::map<std::string, TraceTensor>> Read(const PromptTrace& run, const Wanted& wanted,
+                                                  const Progress& progress);
+
+  OnnxSubject& candidate_;
+  std::map<std::string, std::string> values_;  // TapName -> value
+  bool rounds_ = false;
+  std::vector<std::string> notes_;
+};
+
+// A value of a graph after one prompt of `ids` tokens, as [ids, columns]: from [1, ids, columns],
+// [1, ids, heads, D], [1, heads, ids, D] or [ids * heads, D]. Absent for another shape, and where
+// the shape does not say which dimension the tokens are in.
+std::optional<TraceTensor> RowsOfTokens(const TraceTensor& value, int64_t ids);
+
+}  // namespace lockstep
