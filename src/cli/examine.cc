@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/text_side.h"
+#include "verify/bisect.h"
 
 namespace lockstep {
 namespace {
@@ -198,6 +199,7 @@ std::vector<Hypothesis> HypothesesOf(const AuditReport& report) {
 Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector<Probe> probes,
                              DiagnoseOptions options, OnnxTaps* inside, ThreadPool& pool,
                              const Progress& progress) {
+  const size_t differing = probes.size();
   const bool any_prompt = candidate.Can().any_prompt;
   if (any_prompt) {
     const auto beginnings = Beginnings(probes, candidate.Can().all_positions);
@@ -215,8 +217,12 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
     options.allowed.push_back(allowed);
     runs.push_back(std::move(run));
   }
-  if (inside != nullptr && !runs.empty())
-    LS_RETURN_IF_ERROR(inside->AddTo(runs.front(), model, pool, progress));
+  // Where only greedy steps differ (a window crossed by them), the prompt's taps agree: the next.
+  for (size_t i = 0; inside != nullptr && i < differing; ++i) {
+    LS_RETURN_IF_ERROR(inside->AddTo(runs[i], model, pool, progress));
+    LS_TRY(const auto first, FirstDifferentTap(model, std::span(&runs[i], 1), pool));
+    if (first) break;
+  }
   LS_TRY(Diagnosis diagnosis, Diagnose(model, runs, options, pool, progress));
   if (inside != nullptr && diagnosis.first && diagnosis.first->tap)
     diagnosis.first->operation = inside->OperationAt(*diagnosis.first->tap);

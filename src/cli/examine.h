@@ -52,8 +52,9 @@ ExitCode ExitCodeOf(Verdict verdict);
 inline constexpr int64_t kLongestProbe = 1100;
 void AddLongest(CLI::App& verb, int64_t& longest);
 
-// Why the candidate differs from `model` on `probes`, on which it is run (again); the first of them
-// also with its intermediates, where there is a way to them (`inside` may be nullptr).
+// Why the candidate differs from `model` on `probes`, on which it is run (again); until one of them
+// shows where inside the model that begins, also with its intermediates (`inside`: the way to them;
+// may be nullptr).
 Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector<Probe> probes,
                              DiagnoseOptions options, OnnxTaps* inside, ThreadPool& pool,
                              const Progress& progress);

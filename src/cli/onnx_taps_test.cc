@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "audit/audit.h"
-#include "audit/taps_of.h"
+#include "cli/examine.h"
 #include "verify/bisect.h"
 #include "verify/probes.h"
 
@@ -168,6 +168,22 @@ TEST(OnnxTaps, TheFirstPlaceIsWhereTheBuildersFaultIs) {
     ASSERT_TRUE(sides);
     EXPECT_EQ(FirstPlace(*sides).tap, fault.tap);
   }
+}
+
+TEST(OnnxTaps, ADiagnosisTellsThePlaceAndTheOperation) {
+  if (!HaveRuntime()) GTEST_SKIP() << "no ONNX Runtime";
+  ThreadPool pool(1);
+  auto reference = ReferenceSubject::Open(kOnnx / "gemma2/checkpoint", pool);
+  auto candidate = OnnxSubject::Open(kOnnx / "gemma2/genai", 1);
+  ASSERT_TRUE(reference && candidate);
+  const auto examined =
+      Examine(**reference, reference->get(), **candidate, ExamineOptions{}, pool, kGoOn);
+  ASSERT_TRUE(examined) << examined.error().message;
+  ASSERT_TRUE(examined->diagnosis && examined->diagnosis->first);
+  const FirstDifference& first = *examined->diagnosis->first;
+  ASSERT_TRUE(first.tap);
+  EXPECT_EQ(TapName(first.tap->tap, first.tap->layer), "embedding");
+  EXPECT_EQ(first.operation, "Mul \"/model/embed_tokens/Mul\"");
 }
 
 TEST(OnnxTaps, WithoutTapsARunStaysAsItWas) {
