@@ -1,5 +1,5 @@
 // lockstep power: which of the known faults would a verification on these prompts have shown?
-#include "verify/power.h"
+#include "cli/power.h"
 
 #include "cli/examine.h"
 #include "cli/options.h"
@@ -19,13 +19,7 @@ struct PowerArgs {
   bool json = false;
 };
 
-struct Outcome {
-  PowerReport report;
-  std::string name;
-  std::vector<std::string> notes;
-};
-
-Result<Outcome> Work(const PowerArgs& args) {
+Result<ModelPower> Work(const PowerArgs& args) {
   VerifyOptions options;
   LS_TRY(options.prompts, args.prompts.Prompts());
   options.chat = args.prompts.Chat();
@@ -33,20 +27,38 @@ Result<Outcome> Work(const PowerArgs& args) {
   options.longest = args.longest;
   ThreadPool pool(ThreadCount(args.threads));
   LS_TRY(const auto reference, ReferenceSubject::Open(args.model, pool));
-  LS_TRY(ProbePlan plan, PlanProbes(*reference, *reference, options));
   CatchInterrupts();
   ProgressLine line;
-  LS_TRY(PowerReport report,
-         MeasurePower(reference->model(), *reference, std::move(plan.probes), pool,
-                      [&](std::string_view doing, int64_t done, int64_t total) {
-                        line.Show(doing, done, total);
-                        return !WasInterrupted();
-                      }));
-  return Outcome{
-      .report = std::move(report), .name = reference->Name(), .notes = std::move(plan.notes)};
+  return MeasureModelPower(reference->model(), *reference, options, pool,
+                           [&](std::string_view doing, int64_t done, int64_t total) {
+                             line.Show(doing, done, total);
+                             return !WasInterrupted();
+                           });
 }
 
-std::string Text(const Outcome& outcome) {
+int Run(const PowerArgs& args) {
+  const Result<ModelPower> power = Work(args);
+  if (!power) return Report(power.error(), args.json);
+  if (args.json)
+    PrintJson(ToJson(*power));
+  else
+    Print(PowerText(*power));
+  return kExitYes;
+}
+
+}  // namespace
+
+Result<ModelPower> MeasureModelPower(const Model& model, Subject& reference,
+                                     const VerifyOptions& options, ThreadPool& pool,
+                                     const Progress& progress) {
+  LS_TRY(ProbePlan plan, PlanProbes(reference, reference, options));
+  LS_TRY(PowerReport report,
+         MeasurePower(model, reference, std::move(plan.probes), pool, progress));
+  return ModelPower{
+      .report = std::move(report), .name = reference.Name(), .notes = std::move(plan.notes)};
+}
+
+std::string PowerText(const ModelPower& outcome) {
   using enum Table::Align;
   Table table({"fault", "what is wrong", "x tolerance", "shows on"}, {kLeft, kLeft, kRight, kLeft});
   Table others({"does not apply", "what is wrong", "which needs"}, {kLeft, kLeft, kLeft});
@@ -77,21 +89,12 @@ std::string Text(const Outcome& outcome) {
   return out + outcome.report.sentence + "\n";
 }
 
-int Run(const PowerArgs& args) {
-  const Result<Outcome> outcome = Work(args);
-  if (!outcome) return Report(outcome.error(), args.json);
-  if (args.json) {
-    Json json = {{"model", outcome->name}};
-    json.update(ToJson(outcome->report));
-    json["notes"] = outcome->notes;
-    PrintJson(json);
-  } else {
-    Print(Text(*outcome));
-  }
-  return kExitYes;
+Json ToJson(const ModelPower& power) {
+  Json json = {{"model", power.name}};
+  json.update(ToJson(power.report));
+  json["notes"] = power.notes;
+  return json;
 }
-
-}  // namespace
 
 void AddPowerVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(

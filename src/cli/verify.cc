@@ -9,6 +9,7 @@
 #include "cli/engine_flags.h"
 #include "cli/examine.h"
 #include "cli/options.h"
+#include "cli/power.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
@@ -32,7 +33,7 @@ struct VerifyArgs {
   double seconds = 60;    // of a diagnosis; 0: none
   std::string junit, html;
   EngineFlags engine;
-  bool json = false;
+  bool json = false, power = false;
   bool verbose = false;
 };
 
@@ -62,7 +63,12 @@ Status CheckFolder(std::string_view flag, const std::string& file) {
   return UsageError("{} {}: there is no folder {}", flag, file, folder.string());
 }
 
-Result<std::vector<Examination>> Work(const VerifyArgs& args) {
+struct Answers {
+  std::vector<Examination> examinations;  // one for each candidate
+  std::optional<ModelPower> power;
+};
+
+Result<Answers> Work(const VerifyArgs& args) {
   ExamineOptions options;
   LS_TRY(options.verify.prompts, args.prompts.Prompts());
   options.verify.chat = args.prompts.Chat();
@@ -86,9 +92,13 @@ Result<std::vector<Examination>> Work(const VerifyArgs& args) {
   };
   LS_TRY(auto reference, OpenReference(args, pool));
   const auto* const checkpoint = dynamic_cast<const ReferenceSubject*>(reference.get());
+  if (args.power && checkpoint == nullptr)
+    return UsageError(
+        "{}: --power puts faults into the reference: give a Hugging Face folder or a GGUF file",
+        args.reference);
   if (several) reference = std::make_unique<CachingSubject>(std::move(reference));
   CatchInterrupts();
-  std::vector<Examination> examinations;
+  Answers out;
   for (const std::string& name : args.candidates) {
     ProgressLine line;
     const auto examine = [&]() -> Result<Examination> {
@@ -106,9 +116,17 @@ Result<std::vector<Examination>> Work(const VerifyArgs& args) {
       examination = Examination{
           .verification = FailedVerification(reference->Name(), name, examination.error())};
     if (!examination) return tl::unexpected(std::move(examination).error());
-    examinations.push_back(*std::move(examination));
+    out.examinations.push_back(*std::move(examination));
   }
-  return examinations;
+  if (args.power) {
+    ProgressLine line;
+    LS_TRY(out.power, MeasureModelPower(checkpoint->model(), *reference, options.verify, pool,
+                                        [&](std::string_view doing, int64_t done, int64_t total) {
+                                          line.Show(doing, done, total);
+                                          return !WasInterrupted();
+                                        }));
+  }
+  return out;
 }
 
 std::vector<ReportSection> Sections(const Examination& e, const std::string& reference,
@@ -171,26 +189,29 @@ Json ToJson(const Examination& e) {
 }
 
 int Run(const VerifyArgs& args) {
-  const Result<std::vector<Examination>> done = Work(args);
-  if (!done && !IsVerdict(done.error())) return Report(done.error(), args.json);
+  Result<Answers> answers = Work(args);
+  if (!answers && !IsVerdict(answers.error())) return Report(answers.error(), args.json);
   const Status written = WriteReports(
-      args,
-      done ? *done
-           : std::vector{Examination{.verification = FailedVerification(
-                                         args.reference, args.candidates.front(), done.error())}});
-  if (!done) return Report(done.error(), args.json);
+      args, answers ? answers->examinations
+                    : std::vector{Examination{
+                          .verification = FailedVerification(
+                              args.reference, args.candidates.front(), answers.error())}});
+  if (!answers) return Report(answers.error(), args.json);
+  const std::vector<Examination>& done = answers->examinations;
   if (args.json) {
     Json list = Json::array();
-    for (const Examination& e : *done) list.push_back(ToJson(e));
+    for (const Examination& e : done) list.push_back(ToJson(e));
+    if (answers->power) list.front()["power"] = lockstep::ToJson(*answers->power);
     PrintJson(list.size() == 1 ? list.front() : list);
   } else {
-    for (size_t i = 0; i < done->size(); ++i)
-      Print(Text((*done)[i], args, i) + (done->size() > 1 ? "\n" : ""));
-    if (done->size() > 1) Print(Summary(*done));
+    for (size_t i = 0; i < done.size(); ++i)
+      Print(Text(done[i], args, i) + (done.size() > 1 ? "\n" : ""));
+    if (done.size() > 1) Print(Summary(done));
+    if (answers->power) Print("\npower\n" + PowerText(*answers->power));
   }
   if (!written) return Report(written.error(), false);
   ExitCode worst = kExitYes;
-  for (const Examination& e : *done) worst = std::max(worst, ExitCodeOf(e.verification.verdict));
+  for (const Examination& e : done) worst = std::max(worst, ExitCodeOf(e.verification.verdict));
   return worst;
 }
 
@@ -236,6 +257,8 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
   verb->add_option("--report", args->html, "Also write a page with plots, all in one file")
       ->type_name("FILE.html");
   args->engine.AddTo(*verb);
+  verb->add_flag("--power", args->power,
+                 "Also which known faults these prompts could have shown (lockstep power)");
   verb->add_flag("-v,--verbose", args->verbose, "Also a table of every step");
   verb->add_flag("--json", args->json,
                  "The verdict and all numbers as JSON; of several candidates a list");
