@@ -38,13 +38,13 @@ Mapped Map(const fs::path& checkpoint, const fs::path& candidate) {
 }
 
 // Two builders' graphs of one checkpoint, with norms before and after both halves.
-class Builders : public testing::TestWithParam<const char*> {
+class TapsOfBuilders : public testing::TestWithParam<const char*> {
  protected:
   const Mapped mapped_ = Map(kOnnx / "gemma2/checkpoint", kOnnx / "gemma2" / GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(TapsOfGemma2, Builders, testing::Values("genai", "mobius"));
+INSTANTIATE_TEST_SUITE_P(TapsOfGemma2, TapsOfBuilders, testing::Values("genai", "mobius"));
 
-TEST_P(Builders, EveryStepOfEveryLayerHasItsValue) {
+TEST_P(TapsOfBuilders, EveryStepOfEveryLayerHasItsValue) {
   for (const int layer : {0, 1})
     for (const Tap tap :
          {Tap::kMixerNorm, Tap::kAttention, Tap::kMixer, Tap::kMixerPostNorm, Tap::kMixerResidual,
@@ -55,7 +55,7 @@ TEST_P(Builders, EveryStepOfEveryLayerHasItsValue) {
     EXPECT_TRUE(mapped_.taps.contains(name)) << name;
 }
 
-TEST_P(Builders, ValuesAreMadeByTheOperationsThatTheTapsDescribe) {
+TEST_P(TapsOfBuilders, ValuesAreMadeByTheOperationsThatTheTapsDescribe) {
   const auto made_by = [&](Tap tap, int layer, std::string_view op) {
     const std::string found = mapped_.Operation(tap, layer);
     EXPECT_NE(found.substr(0, found.find(' ')).find(op), std::string::npos)
@@ -78,7 +78,7 @@ TEST_P(Builders, ValuesAreMadeByTheOperationsThatTheTapsDescribe) {
   }
 }
 
-TEST_P(Builders, NoTwoTapsAreOneValue) {
+TEST_P(TapsOfBuilders, NoTwoTapsAreOneValue) {
   std::set<std::string> values;
   for (const auto& [name, value] : mapped_.taps) {
     EXPECT_TRUE(ParseTapName(name)) << name;
