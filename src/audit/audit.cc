@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "audit/findings.h"
+#include "base/dtype.h"
 #include "spec/fields.h"
 
 namespace lockstep {
@@ -48,11 +49,14 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
   }
   std::vector<float> x(static_cast<size_t>(a.cols)), y(x);
   double n = 0, sa = 0, sb = 0, ab = 0, aa = 0, bb = 0, largest = 0;
+  bool bf16 = true, fp16 = true;  // each is the reference's number in fewer bits
   for (int64_t r = 0; r < a.rows; ++r) {
     a.ReadRows(r, 1, x.data(), a.cols);
     b.ReadRows(r, 1, y.data(), b.cols);
     for (size_t i = 0; i < x.size(); ++i) {
       const double p = x[i], q = y[i];
+      bf16 = bf16 && ToFloat(ToBFloat16(x[i])) == y[i];
+      fp16 = fp16 && ToFloat(ToFloat16(x[i])) == y[i];
       n += 1;
       sa += p;
       sb += q;
@@ -73,9 +77,9 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
   result.bits = static_cast<int>(std::lround(b.type->bits_per_weight()));
   result.block = b.type->block_elements;
   if (result.state == WeightState::kDiffers && b.type->bits_per_weight() <= 16 && b.type->plain() &&
-      result.max_abs <= largest / 128) {
+      (bf16 || fp16)) {
     result.state = WeightState::kRounded;
-    result.rounding = b.type->name == "BF16" ? Rounding::kBF16 : Rounding::kFP16;
+    result.rounding = bf16 ? Rounding::kBF16 : Rounding::kFP16;
   }
   return result;
 }

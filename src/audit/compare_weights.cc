@@ -112,6 +112,41 @@ struct Sums {
   }
 };
 
+// Codes of so many bits that stand for these numbers: as close as such codes come, neither longer
+// nor shorter, nor shifted. A zero point that is off by one or taken as 0, or scales of the wrong
+// axis, keep a correlation of 0.91 to 0.994 (of normal numbers in 4 bits, blocks of 32; sound
+// codes: 0.996), so that more is asked: the slope, and the mean of the differences beside their
+// root mean square, which for rounding alone is near 0.
+bool AreSoundCodes(const Sums& sums, int64_t bits) {
+  const double least = bits >= 8 ? 0.999 : bits >= 4 ? 0.97 : 0.85;
+  const double slack = bits >= 8 ? 0.01 : bits >= 4 ? 0.05 : 0.3;
+  if (!(sums.variance_a() > 0)) return false;
+  const double slope = (sums.ab - sums.a * sums.b / sums.n) / sums.variance_a();
+  const double square = (sums.aa - 2 * sums.ab + sums.bb) / sums.n;
+  const double mean = (sums.b - sums.a) / sums.n;
+  const double chance = 6 / std::sqrt(sums.n);  // of a mean of so many
+  return sums.correlation() >= least && std::abs(slope - 1) <= slack &&
+         std::abs(mean) <= (0.25 + chance) * std::sqrt(std::max(0.0, square));
+}
+
+// Every block of columns follows the reference's numbers: none is left out.
+bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t block) {
+  if (block <= 0) return true;
+  const auto blocks = static_cast<size_t>((ref.cols + block - 1) / block);
+  std::vector<double> ab(blocks), aa(blocks);
+  for (int64_t r = 0; r < ref.rows; ++r) {
+    const auto x = ref.Row(r), y = got.Row(r);
+    for (size_t c = 0; c < x.size(); ++c) {
+      const size_t at = c / static_cast<size_t>(block);
+      ab[at] += double{x[c]} * y[c];
+      aa[at] += double{x[c]} * x[c];
+    }
+  }
+  for (size_t i = 0; i < blocks; ++i)
+    if (aa[i] > 0 && !(ab[i] > 0.5 * aa[i] && ab[i] < 2 * aa[i])) return false;
+  return true;
+}
+
 Sums SumsOf(const Rows& ref, const Rows& got) {
   Sums sums;
   for (int64_t r = 0; r < ref.rows; ++r) sums.Add(ref.Row(r), got.Row(r));
@@ -279,7 +314,8 @@ class Comparer {
     } else if (sums.largest_b == 0) {
       result.state = WeightState::kZeroed;
     } else if (const BlockCodes* codes = CodesOf(slot.id);
-               codes != nullptr && result.correlation > kSameCodes) {
+               codes != nullptr && AreSoundCodes(sums, codes->bits) &&
+               EveryBlockFollows(ref, *got, codes->block)) {
       result.state = WeightState::kQuantized;
       result.bits = codes->bits;
       result.block = codes->block;

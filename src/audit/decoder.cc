@@ -189,7 +189,7 @@ class Finder {
     for (size_t slot = 0; slot < 3; ++slot)
       if (values[slot] != kNoValue) traces[slot] = walk_.Back(values[slot]);
     const bool packed = ports.k == kNoValue || ports.v == kNoValue;
-    if (packed && traces[0].linear && q_heads > 0) {
+    if (packed && traces[0].linear && q_heads > 0 && kv_heads > 0) {
       const FoundMatrix all = *traces[0].linear;
       const int64_t dim = all.matrix.rows / (q_heads + 2 * kv_heads);
       const int64_t sizes[] = {q_heads * dim, kv_heads * dim, kv_heads * dim};

@@ -238,10 +238,15 @@ std::optional<ConstantView> Graph::FoldNode(int n, int value, int depth) const {
   const Node& node = this->node(n);
   const std::string_view op = node.op;
   if (op == "Add" || op == "Sub" || op == "Mul" || op == "Div") {
+    // Each side once: chains of sums would take time that doubles with every link.
+    const auto first = Fold(node.In(0), depth);
+    if (!first) return std::nullopt;
+    const auto second = Fold(node.In(1), depth);
+    if (!second) return std::nullopt;
     for (const size_t side : {size_t{0}, size_t{1}}) {
-      auto view = Fold(node.In(side), depth);
-      const auto other = Fold(node.In(1 - side), depth);
-      if (!view || !other || other->elements() != 1) continue;
+      auto view = side == 0 ? first : second;
+      const auto& other = side == 0 ? second : first;
+      if (other->elements() != 1) continue;
       if (side == 1 && (op == "Sub" || op == "Div")) continue;
       const float c = Read(*other)[0];
       // One fp32 operation; another one after it would round differently.

@@ -62,6 +62,8 @@ Status AddPatch(const OnnxModel& model, const OnnxPatch& from, OnnxPatch& to) {
 Status SetJson(Json& json, const ConfigPatch& patch) {
   const Json::json_pointer at(patch.pointer);
   const Json::json_pointer parent = at.parent_pointer();
+  if (!patch.value.is_null() && json.is_object() && !json.contains(parent))
+    json[parent] = Json::object();
   if (!json.contains(parent) || !json.at(parent).is_object())
     return InputError("{}: expected an object at {}", patch.file, parent.to_string());
   if (patch.value.is_null())
@@ -114,6 +116,12 @@ Status RepairInPlace(const OnnxModel& candidate, const RepairPlan& plan) {
     return InputError("{}: cannot be found: {}", candidate.folder().string(), error.message());
   const fs::path fresh = folder / fmt::format(".repaired.{}", getpid());
   LS_RETURN_IF_ERROR(WriteRepair(candidate, plan, fresh));
+  // A model that does not open takes nobody's place.
+  if (const auto opened = OnnxModel::Open(fresh / candidate.path().filename()); !opened) {
+    std::error_code ignored;
+    fs::remove_all(fresh, ignored);
+    return tl::unexpected(opened.error());
+  }
   // Complete; now each file takes the place of its old self. Data before the model that reads them.
   std::vector<fs::path> files;
   for (fs::recursive_directory_iterator it(fresh, error), end; it != end && !error;

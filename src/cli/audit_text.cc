@@ -5,20 +5,12 @@
 #include <map>
 
 #include "cli/table.h"
+#include "subjects/open_subject.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool HoldsOnnx(const fs::path& path) {
-  std::error_code error;
-  if (path.extension() == ".onnx") return true;
-  if (!fs::is_directory(path, error) || fs::exists(path / "config.json", error)) return false;
-  for (fs::directory_iterator it(path, error), end; it != end && !error; it.increment(error))
-    if (it->path().extension() == ".onnx") return true;
-  return false;
-}
 
 std::map<WeightState, int64_t> Count(const AuditReport& report) {
   std::map<WeightState, int64_t> counts;

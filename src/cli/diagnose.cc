@@ -22,6 +22,7 @@ struct DiagnoseArgs {
   PromptOptions prompts;
   int64_t steps = 20, max_edits = 4, longest = kLongestProbe;
   double seconds = 80;
+  int64_t timeout = 600;  // seconds
   EngineFlags engine;
   bool only_known = false;
   bool json = false;
@@ -55,11 +56,8 @@ Result<Outcome> Work(const DiagnoseArgs& args) {
         "{}: the reference of a diagnosis is edited and run many times: give a Hugging Face folder "
         "or a GGUF file",
         args.reference);
-  LS_TRY(const auto candidate, OpenSubject(args.candidate, pool, args.engine.Options()));
-  if (reference->vocab_size() != candidate->vocab_size())
-    return InputError(
-        "{}: has logits for {} tokens, the reference for {}; they are not the same model",
-        args.candidate, candidate->vocab_size(), reference->vocab_size());
+  LS_TRY(const auto candidate, OpenSubject(args.candidate, pool, args.engine.Options(),
+                                           std::chrono::seconds(args.timeout)));
   CatchInterrupts();
   ProgressLine line;
   const Progress progress = [&](std::string_view doing, int64_t done, int64_t total) {
@@ -78,7 +76,7 @@ std::string Text(const Outcome& outcome, const DiagnoseArgs& args) {
       fmt::format("reference  {}\ncandidate  {}\n", outcome.reference, outcome.candidate);
   if (!e.base.empty()) out += fmt::format("base       the reference {}\n", e.base);
   for (const std::string& note : e.verification.notes) out += fmt::format("note: {}\n", note);
-  if (e.diagnosis) return out + DiagnosisText(*e.diagnosis, args.reference, args.candidate);
+  if (e.diagnosis) return out + DiagnosisText(*e.diagnosis, args.reference, args.candidate, e.base);
   return out +
          fmt::format("\n{}: {}\n", VerdictName(e.verification.verdict), e.verification.sentence);
 }
@@ -90,6 +88,7 @@ int Run(const DiagnoseArgs& args) {
   if (args.json) {
     Json json = {{"reference", outcome->reference}, {"candidate", outcome->candidate}};
     if (e.diagnosis) json.update(ToJson(*e.diagnosis));
+    if (!e.base.empty()) json["base"] = e.base;
     json["verification"] = ToJson(e.verification);
     PrintJson(json);
   } else {
@@ -127,6 +126,11 @@ void AddDiagnoseVerb(CLI::App& app, Action& action) {
   verb->add_option("--seconds", args->seconds, "No new edit is tried after so long")
       ->check(RealNumber(0, 1e6))
       ->type_name("S")
+      ->capture_default_str();
+  verb->add_option("--timeout", args->timeout,
+                   "How long a program or a server may take for one answer")
+      ->check(WholeNumber(1, 7 * 24 * 3600))
+      ->type_name("SECONDS")
       ->capture_default_str();
   verb->add_flag("--only-known", args->only_known,
                  "The catalogue of known faults alone, no generated edits");

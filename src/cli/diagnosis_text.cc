@@ -9,7 +9,7 @@ namespace {
 
 // A word of the command line, quoted for a shell where it needs it.
 std::string ShellWord(std::string_view word) {
-  if (word.find_first_of(" '\"\\$`*?[](){}<>|&;!~#\n") == std::string_view::npos)
+  if (!word.empty() && word.find_first_of(" '\"\\$`*?[](){}<>|&;!~#\n") == std::string_view::npos)
     return std::string(word);
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -50,7 +50,7 @@ std::string Steps(const Diagnosis& d, const std::vector<Cause>& causes) {
 }  // namespace
 
 std::string DiagnosisText(const Diagnosis& d, std::string_view reference,
-                          std::string_view candidate) {
+                          std::string_view candidate, std::string_view base) {
   std::string out = fmt::format(
       "compared   {} positions along the candidate's own tokens; noise {}, tolerance {}\n",
       d.positions, Scientific(d.noise), Scientific(d.tolerance));
@@ -90,17 +90,18 @@ std::string DiagnosisText(const Diagnosis& d, std::string_view reference,
   out += fmt::format("\n{}: {}\n", DiagnosisVerdictName(d.verdict), d.sentence);
   out += fmt::format("tried {} edits in {} comparisons, {}\n", d.hypotheses, d.evaluations,
                      HumanSeconds(d.seconds));
-  if (!d.causes.empty())
+  if (!d.causes.empty() && base.empty())
     out += fmt::format("reproduce: lockstep verify {} {} --edit-reference {}\n",
                        ShellWord(reference), ShellWord(candidate), ShellWord(ToString(d.edit)));
   return out;
 }
 
 ReportSection DiagnosisSection(const Diagnosis& diagnosis, std::string_view reference,
-                               std::string_view candidate) {
-  return {.title = fmt::format("Diagnosis: {}", DiagnosisVerdictName(diagnosis.verdict)),
+                               std::string_view candidate, std::string_view base) {
+  return {.title = fmt::format("Diagnosis{}{}: {}", base.empty() ? "" : ", ", base,
+                               DiagnosisVerdictName(diagnosis.verdict)),
           .content = {ReportParagraph{diagnosis.sentence},
-                      ReportPreformatted{DiagnosisText(diagnosis, reference, candidate)}}};
+                      ReportPreformatted{DiagnosisText(diagnosis, reference, candidate, base)}}};
 }
 
 }  // namespace lockstep

@@ -251,7 +251,13 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
 
   std::optional<OwnWeights> own;
   if (out.audit && onnx != nullptr && Quantized(*out.audit)) {
-    LS_TRY(own, CompareOnOwnWeights(*checkpoint, *onnx, options.verify, pool, progress, out));
+    auto compared = CompareOnOwnWeights(*checkpoint, *onnx, options.verify, pool, progress, out);
+    if (!compared && IsInterrupted(compared.error())) return tl::unexpected(compared.error());
+    if (compared)
+      own = *std::move(compared);
+    else
+      v.notes.push_back(
+          fmt::format("the candidate's own codes were not tried: {}", compared.error().message));
     if (v.verdict != Verdict::kDiffers) return out;
   }
   if (!options.diagnoses) return out;
@@ -260,10 +266,18 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   if (out.audit) diagnose.audit = HypothesesOf(*out.audit);
   std::optional<OnnxTaps> inside;
   if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
-  LS_TRY(out.diagnosis, DiagnoseOn(own ? own->weights.model : checkpoint->model(), candidate,
-                                   ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
-                                   pool, progress));
-  if (inside) v.notes.insert(v.notes.end(), inside->notes().begin(), inside->notes().end());
+  auto diagnosis =
+      DiagnoseOn(own ? own->weights.model : checkpoint->model(), candidate,
+                 ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr, pool, progress);
+  if (!diagnosis && IsInterrupted(diagnosis.error())) return tl::unexpected(diagnosis.error());
+  // That no cause can be looked for takes nothing from the verdict.
+  if (diagnosis)
+    out.diagnosis = *std::move(diagnosis);
+  else
+    v.notes.push_back(fmt::format("no cause was looked for: {}", diagnosis.error().message));
+  if (inside)
+    for (const std::string& note : inside->notes())
+      if (std::find(v.notes.begin(), v.notes.end(), note) == v.notes.end()) v.notes.push_back(note);
   return out;
 }
 

@@ -132,7 +132,7 @@ Result<Answers> Work(const VerifyArgs& args) {
 std::vector<ReportSection> Sections(const Examination& e, const std::string& reference,
                                     const std::string& candidate) {
   std::vector<ReportSection> out;
-  if (e.diagnosis) out.push_back(DiagnosisSection(*e.diagnosis, reference, candidate));
+  if (e.diagnosis) out.push_back(DiagnosisSection(*e.diagnosis, reference, candidate, e.base));
   if (e.audit)
     out.push_back({.title = "Weights, constants and configuration",
                    .content = {ReportPreformatted{AuditText(*e.audit, false)}}});
@@ -177,12 +177,13 @@ std::string Text(const Examination& e, const VerifyArgs& args, size_t i) {
   out += VerificationText(e.verification, args.verbose);
   if (e.diagnosis)
     out += fmt::format("\nwhy{}\n{}", e.base.empty() ? "" : fmt::format(", {}", e.base),
-                       DiagnosisText(*e.diagnosis, args.reference, args.candidates[i]));
+                       DiagnosisText(*e.diagnosis, args.reference, args.candidates[i], e.base));
   return out;
 }
 
 Json ToJson(const Examination& e) {
   Json json = lockstep::ToJson(e.verification);
+  if (!e.base.empty()) json["base"] = e.base;
   if (e.audit) json["audit"] = AuditJson(*e.audit);
   if (e.diagnosis) json["diagnosis"] = lockstep::ToJson(*e.diagnosis);
   return json;

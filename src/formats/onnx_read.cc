@@ -139,7 +139,7 @@ Status OnnxReader::ReadNode(ProtoReader message) {
 
 // Constant's value comes in one of several attributes (the operator's documentation).
 Status OnnxReader::AddConstant(const OnnxNode& node) {
-  if (node.outputs.size() != 1 || node.outputs[0].empty() || node.attributes.empty())
+  if (node.outputs.size() != 1 || node.outputs[0].empty() || node.attributes.size() != 1)
     return InputError("{}: the Constant {} (node {}) has {} outputs and {} attributes, expected 1",
                       place_, Quoted(node.name), node.index, node.outputs.size(),
                       node.attributes.size());

@@ -161,7 +161,11 @@ void Linear(ThreadPool& pool, const WeightView& weight, const WeightView* bias,
   if (bias != nullptr) {
     b.resize(static_cast<size_t>(weight.rows));
     bias->ReadRows(0, 1, b.data(), weight.rows);
-    for (size_t i = 0; i < which.size(); ++i) b[i] = b[static_cast<size_t>(which[i])];
+    if (!which.empty()) {
+      std::vector<float> chosen(which.size());
+      for (size_t i = 0; i < which.size(); ++i) chosen[i] = b[static_cast<size_t>(which[i])];
+      b = std::move(chosen);
+    }
   }
   pool.For((outputs + kRowsPerBlock - 1) / kRowsPerBlock, [&](size_t block) {
     const size_t first = block * kRowsPerBlock, rows = std::min(kRowsPerBlock, outputs - first);

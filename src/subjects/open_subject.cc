@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "base/quoted.h"
 #include "subjects/adapters.h"
 #include "subjects/command_subject.h"
 #include "subjects/engine_subject.h"
@@ -27,7 +28,8 @@ bool HoldsTrace(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored) && IsTrace(path);
 }
 
-// A folder of ONNX Runtime GenAI, one with a model.onnx and no checkpoint, or the file itself.
+}  // namespace
+
 bool HoldsOnnx(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return path.extension() == ".onnx";
@@ -36,8 +38,6 @@ bool HoldsOnnx(const std::filesystem::path& path) {
          !std::filesystem::exists(path / "model.safetensors", ignored) &&
          !std::filesystem::exists(path / "model.safetensors.index.json", ignored);
 }
-
-}  // namespace
 
 bool NamesEngine(const std::filesystem::path& path) { return PrefixOf(path.string()) == kEngine; }
 
@@ -77,8 +77,17 @@ Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, 
     LS_TRY(auto subject, OnnxSubject::Open(model, pool.num_threads()));
     return std::unique_ptr<Subject>(std::move(subject));
   }
-  LS_TRY(auto subject, ReferenceSubject::Open(model, pool));
-  return std::unique_ptr<Subject>(std::move(subject));
+  auto subject = ReferenceSubject::Open(model, pool);
+  const size_t colon = name.find(':');
+  std::error_code ignored;
+  if (!subject && prefix.empty() && colon != std::string::npos && colon > 1 &&
+      name.find('/') > colon && !std::filesystem::exists(path, ignored))
+    return UsageError(
+        "{}: there is no such file, and \"{}\" is none of the prefixes engine:, reference:, onnx:, "
+        "genai:, cmd: and http://",
+        Quoted(name), name.substr(0, colon + 1));
+  if (!subject) return tl::unexpected(std::move(subject).error());
+  return std::unique_ptr<Subject>(*std::move(subject));
 }
 
 }  // namespace lockstep

@@ -22,6 +22,9 @@ Result<std::unique_ptr<Subject>> OpenSubject(
     const std::filesystem::path& path, ThreadPool& pool, const EngineOptions& options = {},
     std::chrono::seconds timeout = std::chrono::seconds(600));
 
+// A .onnx file, or a folder that holds an exported decoder and no checkpoint.
+bool HoldsOnnx(const std::filesystem::path& path);
+
 // "engine:" is in front of the path.
 bool NamesEngine(const std::filesystem::path& path);
 // The path alone.
