@@ -71,9 +71,14 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
   if (result.max_abs <= 3e-7 * std::max(1.0, largest)) return result;
   const double v = (aa - sa * sa / n) * (bb - sb * sb / n);
   result.correlation = v > 0 ? (ab - sa * sb / n) / std::sqrt(v) : 0;
-  result.state = bb == 0                                        ? WeightState::kZeroed
-                 : !b.type->plain() && result.correlation > 0.9 ? WeightState::kQuantized
-                                                                : WeightState::kDiffers;
+  // As AreSoundCodes in compare_weights.cc; block formats of 4 bits and more, and those below.
+  const bool fine = b.type->bits_per_weight() >= 4;
+  const double slope = aa > sa * sa / n ? (ab - sa * sb / n) / (aa - sa * sa / n) : 0;
+  const bool sound =
+      result.correlation >= (fine ? 0.97 : 0.85) && std::abs(slope - 1) <= (fine ? 0.05 : 0.3);
+  result.state = bb == 0                     ? WeightState::kZeroed
+                 : !b.type->plain() && sound ? WeightState::kQuantized
+                                             : WeightState::kDiffers;
   result.bits = static_cast<int>(std::lround(b.type->bits_per_weight()));
   result.block = b.type->block_elements;
   if (result.state == WeightState::kDiffers && b.type->bits_per_weight() <= 16 && b.type->plain() &&

@@ -129,21 +129,23 @@ bool AreSoundCodes(const Sums& sums, int64_t bits) {
          std::abs(mean) <= (0.25 + chance) * std::sqrt(std::max(0.0, square));
 }
 
-// Every block of columns follows the reference's numbers: none is left out.
-bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t block) {
-  if (block <= 0) return true;
-  const auto blocks = static_cast<size_t>((ref.cols + block - 1) / block);
-  std::vector<double> ab(blocks), aa(blocks);
+// Every number lies within two steps of the codes of its block (a row, where scales are per row): a
+// block or a row that is left out, or a code with a wrong bit, does not.
+bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t bits, int64_t block) {
+  const double steps = 4 / std::pow(2, static_cast<double>(std::max<int64_t>(bits, 2)));
+  const auto width = static_cast<size_t>(block > 0 ? block : ref.cols);
   for (int64_t r = 0; r < ref.rows; ++r) {
     const auto x = ref.Row(r), y = got.Row(r);
-    for (size_t c = 0; c < x.size(); ++c) {
-      const size_t at = c / static_cast<size_t>(block);
-      ab[at] += double{x[c]} * y[c];
-      aa[at] += double{x[c]} * x[c];
+    for (size_t begin = 0; begin < x.size(); begin += width) {
+      const size_t end = std::min(begin + width, x.size());
+      double largest = 0, worst = 0;
+      for (size_t c = begin; c < end; ++c) {
+        largest = std::max(largest, std::abs(double{x[c]}));
+        worst = std::max(worst, std::abs(double{x[c]} - double{y[c]}));
+      }
+      if (!(worst <= steps * largest)) return false;
     }
   }
-  for (size_t i = 0; i < blocks; ++i)
-    if (aa[i] > 0 && !(ab[i] > 0.5 * aa[i] && ab[i] < 2 * aa[i])) return false;
   return true;
 }
 
@@ -315,7 +317,7 @@ class Comparer {
       result.state = WeightState::kZeroed;
     } else if (const BlockCodes* codes = CodesOf(slot.id);
                codes != nullptr && AreSoundCodes(sums, codes->bits) &&
-               EveryBlockFollows(ref, *got, codes->block)) {
+               EveryBlockFollows(ref, *got, codes->bits, codes->block)) {
       result.state = WeightState::kQuantized;
       result.bits = codes->bits;
       result.block = codes->block;

@@ -96,7 +96,7 @@ int Run(const DiagnoseArgs& args) {
   }
   if (e.diagnosis)
     return e.diagnosis->verdict == DiagnosisVerdict::kUnexplained ? kExitNo : kExitYes;
-  return ExitCodeOf(e.verification.verdict);
+  return ExitCodeOf(e);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "audit/candidate_weights.h"
 #include "cli/options.h"
+#include "spec/fields.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/text_side.h"
 #include "verify/bisect.h"
@@ -33,6 +34,14 @@ std::vector<Probe> Beginnings(const std::vector<Probe>& probes, bool all_positio
 bool Quantized(const AuditReport& report) {
   return std::any_of(report.findings.begin(), report.findings.end(),
                      [](const Finding& f) { return f.kind == FindingKind::kQuantized; });
+}
+
+// Findings that say that the candidate computes something else.
+int64_t UnshownFaults(const AuditReport& report) {
+  return std::count_if(report.findings.begin(), report.findings.end(), [](const Finding& f) {
+    return f.kind != FindingKind::kQuantized && f.kind != FindingKind::kGeneration &&
+           f.kind != FindingKind::kTokenizer;
+  });
 }
 
 double WorstOf(const Verification& v) {
@@ -176,6 +185,12 @@ ExitCode ExitCodeOf(Verdict verdict) {
   return kExitUnusable;
 }
 
+ExitCode ExitCodeOf(const Examination& e) {
+  return e.audit && UnshownFaults(*e.audit) > 0
+             ? std::max(ExitCodeOf(e.verification.verdict), kExitNo)
+             : ExitCodeOf(e.verification.verdict);
+}
+
 void AddLongest(CLI::App& verb, int64_t& longest) {
   verb.add_option("--longest", longest,
                   "Without prompts of yours, also probes that the model's facts ask for, such as\n"
@@ -247,6 +262,12 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   LS_TRY(out.verification, Verify(reference, candidate, options.verify, progress));
   Verification& v = out.verification;
   v.notes.insert(v.notes.end(), notes.begin(), notes.end());
+  const int64_t unshown = out.audit ? UnshownFaults(*out.audit) : 0;
+  if (v.verdict == Verdict::kMatch && unshown > 0)
+    v.sentence += fmt::format(
+        "; but {} found without running it (above) did not show on these prompts: it is not the "
+        "same model",
+        unshown == 1 ? "what was" : fmt::format("{} things", unshown));
   if (v.verdict != Verdict::kDiffers || v.prompts.empty() || checkpoint == nullptr) return out;
 
   std::optional<OwnWeights> own;
@@ -259,6 +280,17 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
       v.notes.push_back(
           fmt::format("the candidate's own codes were not tried: {}", compared.error().message));
     if (v.verdict != Verdict::kDiffers) return out;
+  }
+  if (out.audit && other != nullptr && out.audit->healthy() &&
+      Diff(checkpoint->model().spec, other->model().spec).empty()) {
+    // The same facts, and weights that follow the reference's in fewer bits: the reference runs
+    // both.
+    v.verdict = Verdict::kQuantizedWeights;
+    v.sentence = fmt::format(
+        "the same model with weights in fewer bits: every fact is the reference's, and every "
+        "weight follows its own (max |Δ| {:.2e} on the logits)",
+        WorstOf(v));
+    return out;
   }
   if (!options.diagnoses) return out;
   LS_TRY(const ProbePlan plan, PlanProbes(reference, candidate, options.verify));

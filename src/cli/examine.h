@@ -47,6 +47,9 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
 
 // How the verbs that compare end.
 ExitCode ExitCodeOf(Verdict verdict);
+// The same, but no match where the audit saw another number or fact that decides logits and that
+// the prompts did not reach.
+ExitCode ExitCodeOf(const Examination& examination);
 
 // --longest N, of the probes that are derived from the model.
 inline constexpr int64_t kLongestProbe = 1100;

@@ -1,6 +1,7 @@
 // lockstep repair: a copy of an exported folder with what the audit found mended.
 #include "audit/repair.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/quoted.h"
@@ -70,6 +71,16 @@ Result<Repaired> Work(const RepairArgs& args) {
   if (!pair.onnx)
     return UsageError("{}: only an ONNX folder can be repaired; convert a checkpoint again",
                       Quoted(args.folder));
+  const auto strangers =
+      std::count_if(pair.report.weights.begin(), pair.report.weights.end(), [](const auto& weight) {
+        return weight.second.state == WeightState::kDiffers && weight.second.correlation < 0.5;
+      });
+  if (2 * strangers > static_cast<int64_t>(pair.report.weights.size()))
+    return InputError(
+        "{}: {} of {} weights have nothing in common with those of {}: it was exported from "
+        "another "
+        "checkpoint, and nothing was changed",
+        Quoted(args.folder), strangers, pair.report.weights.size(), Quoted(args.reference));
   Repaired out;
   LS_TRY(out.plan, PlanRepair(*pair.onnx, pair.report));
   CatchInterrupts();

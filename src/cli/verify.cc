@@ -59,6 +59,9 @@ bool IsVerdict(const Error& error) {
 Status CheckFolder(std::string_view flag, const std::string& file) {
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
   std::error_code ignored;
+  if (std::filesystem::exists(file, ignored) && !std::filesystem::is_regular_file(file, ignored))
+    return UsageError("{} {}: is no ordinary file; name one that is, or that does not exist", flag,
+                      file);
   if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return {};
   return UsageError("{} {}: there is no folder {}", flag, file, folder.string());
 }
@@ -79,6 +82,12 @@ Result<Answers> Work(const VerifyArgs& args) {
   options.diagnose.seconds = args.seconds;
   LS_RETURN_IF_ERROR(CheckFolder("--junit", args.junit));
   LS_RETURN_IF_ERROR(CheckFolder("--report", args.html));
+  std::vector<std::string> sides = args.candidates;
+  sides.push_back(args.reference);
+  for (const std::string& file : {args.junit, args.html})
+    if (!file.empty() &&
+        (std::find(sides.begin(), sides.end(), file) != sides.end() || args.junit == args.html))
+      return UsageError("{}: is written and something else as well; name another file", file);
   const bool several = args.candidates.size() > 1;
   if (const std::string given = args.engine.FirstGiven();
       !given.empty() && !NamesEngine(args.reference) &&
@@ -212,7 +221,7 @@ int Run(const VerifyArgs& args) {
   }
   if (!written) return Report(written.error(), false);
   ExitCode worst = kExitYes;
-  for (const Examination& e : done) worst = std::max(worst, ExitCodeOf(e.verification.verdict));
+  for (const Examination& e : done) worst = std::max(worst, ExitCodeOf(e));
   return worst;
 }
 
