@@ -67,7 +67,8 @@ double EarlyError(const Table& table, const RopeSpec& rope, int64_t length) {
   const auto columns = static_cast<size_t>(table.half);
   double worst = 0;
   for (size_t i = 0; i < expected.cos.size(); ++i) {
-    const double excused = kAnglePerRow * static_cast<double>(i / columns);
+    const size_t row = i / columns;
+    const double excused = kAnglePerRow * static_cast<double>(row);
     for (const double error : {std::abs(double{expected.cos[i]} - double{table.cos[i]}),
                                std::abs(double{expected.sin[i]} - double{table.sin[i]})}) {
       if (!(error >= 0)) return INFINITY;  // no number
