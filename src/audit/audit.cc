@@ -6,8 +6,10 @@
 #include <cmath>
 
 #include "audit/findings.h"
-#include "base/dtype.h"
+#include "audit/weight_sums.h"
+#include "reference/rope.h"
 #include "spec/fields.h"
+#include "spec/rope_facts.h"
 
 namespace lockstep {
 
@@ -39,7 +41,11 @@ Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
 
 namespace {
 
-// Of two views of equal shape; the largest difference and the correlation.
+Rows OfView(const WeightView& view) {
+  return {view.rows, view.cols,
+          [&view](int64_t row, float* out) { view.ReadRows(row, 1, out, view.cols); }};
+}
+
 WeightResult CompareViews(const WeightView& a, const WeightView& b) {
   WeightResult result{.state = WeightState::kEqual};
   if (a.rows != b.rows || a.cols != b.cols) {
@@ -47,46 +53,65 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
     result.correlation = 0;
     return result;
   }
-  std::vector<float> x(static_cast<size_t>(a.cols)), y(x);
-  double n = 0, sa = 0, sb = 0, ab = 0, aa = 0, bb = 0, largest = 0;
-  bool bf16 = true, fp16 = true;  // each is the reference's number in fewer bits
-  for (int64_t r = 0; r < a.rows; ++r) {
-    a.ReadRows(r, 1, x.data(), a.cols);
-    b.ReadRows(r, 1, y.data(), b.cols);
-    for (size_t i = 0; i < x.size(); ++i) {
-      const double p = x[i], q = y[i];
-      bf16 = bf16 && ToFloat(ToBFloat16(x[i])) == y[i];
-      fp16 = fp16 && ToFloat(ToFloat16(x[i])) == y[i];
-      n += 1;
-      sa += p;
-      sb += q;
-      ab += p * q;
-      aa += p * p;
-      bb += q * q;
-      largest = std::max(largest, std::abs(p));
-      result.max_abs = std::max(result.max_abs, std::abs(p - q));
-    }
-  }
+  const Rows ref = OfView(a), got = OfView(b);
+  const Sums sums = SumsOf(ref, got);
+  result.max_abs = sums.max_abs;
   // What a GGUF writer folds into a norm and the binding takes out again rounds once.
-  if (result.max_abs <= 3e-7 * std::max(1.0, largest)) return result;
-  const double v = (aa - sa * sa / n) * (bb - sb * sb / n);
-  result.correlation = v > 0 ? (ab - sa * sb / n) / std::sqrt(v) : 0;
-  // As AreSoundCodes in compare_weights.cc; block formats of 4 bits and more, and those below.
-  const bool fine = b.type->bits_per_weight() >= 4;
-  const double slope = aa > sa * sa / n ? (ab - sa * sb / n) / (aa - sa * sa / n) : 0;
-  const bool sound =
-      result.correlation >= (fine ? 0.97 : 0.85) && std::abs(slope - 1) <= (fine ? 0.05 : 0.3);
-  result.state = bb == 0                     ? WeightState::kZeroed
-                 : !b.type->plain() && sound ? WeightState::kQuantized
-                                             : WeightState::kDiffers;
-  result.bits = static_cast<int>(std::lround(b.type->bits_per_weight()));
+  if (sums.max_abs <= kFolded * std::max(1.0, sums.largest)) return result;
+  result.correlation = sums.correlation();
+  result.bits = static_cast<int>(b.type->bits_per_weight());
   result.block = b.type->block_elements;
-  if (result.state == WeightState::kDiffers && b.type->bits_per_weight() <= 16 && b.type->plain() &&
-      (bf16 || fp16)) {
+  if (sums.largest_b == 0) {
+    result.state = WeightState::kZeroed;
+  } else if (sums.bf16 || sums.fp16) {
     result.state = WeightState::kRounded;
-    result.rounding = bf16 ? Rounding::kBF16 : Rounding::kFP16;
+    result.rounding = sums.bf16 ? Rounding::kBF16 : Rounding::kFP16;
+  } else {
+    const bool follows = !b.type->plain() && AreSoundCodes(sums, result.bits) &&
+                         EveryBlockFollows(ref, got, result.bits, result.block);
+    result.state = follows ? WeightState::kQuantized : WeightState::kDiffers;
   }
   return result;
+}
+
+// One checkpoint states a fact in other words than the other: RoPE bands as a factor for each
+// frequency, numbers as fp32. What decides the same logits is the same.
+bool SameRope(const RopeSpec& a, const RopeSpec& b, int64_t context) {
+  if (a.rotary_dim != b.rotary_dim || a.layout != b.layout) return false;
+  constexpr int64_t kRows = 64;
+  for (const int64_t length : {kRows, std::max(kRows, context)}) {
+    const RopeTable x(a, 0, kRows, length), y(b, 0, kRows, length);
+    for (size_t i = 0; i < x.cos.size(); ++i)
+      if (!(std::abs(x.cos[i] - y.cos[i]) <= 1e-5F && std::abs(x.sin[i] - y.sin[i]) <= 1e-5F))
+        return false;
+  }
+  return true;
+}
+
+void SetRope(LayerSpec& layer, const RopeSpec& rope) {
+  if (auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) attention->rope = rope;
+  if (auto* mla = std::get_if<MlaSpec>(&layer.mixer)) mla->rope = rope;
+}
+
+ModelSpec InWordsOf(const ModelSpec& reference, ModelSpec spec) {
+  const size_t layers = std::min(reference.layers.size(), spec.layers.size());
+  const int64_t context = reference.max_position_embeddings;
+  for (size_t i = 0; i < layers; ++i) {
+    const RopeSpec* expected = FindRope(reference.layers[i]);
+    const RopeSpec* found = FindRope(spec.layers[i]);
+    if (expected != nullptr && found != nullptr && SameRope(*expected, *found, context))
+      SetRope(spec.layers[i], *expected);
+  }
+  // No logit follows from these.
+  spec.architecture = reference.architecture;
+  spec.max_position_embeddings = reference.max_position_embeddings;
+  spec.tokens = reference.tokens;
+  return spec;
+}
+
+bool SameAsFloats(const Json& a, const Json& b) {
+  return a.is_number() && b.is_number() &&
+         static_cast<float>(a.get<double>()) == static_cast<float>(b.get<double>());
 }
 
 }  // namespace
@@ -94,8 +119,14 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
 Result<AuditReport> Audit(const Model& reference, const Model& candidate) {
   AuditReport report;
   Collector collector;
-  for (const FieldDifference& difference : JoinLayers(Diff(reference.spec, candidate.spec))) {
-    if (difference.path == "architecture") continue;
+  const ModelSpec theirs_in_words = InWordsOf(reference.spec, candidate.spec);
+  std::vector<FieldDifference> differences;
+  for (const FieldDifference& difference : Diff(reference.spec, theirs_in_words)) {
+    const auto expected = GetField(reference.spec, difference.path);
+    const auto found = GetField(theirs_in_words, difference.path);
+    if (!expected || !found || !SameAsFloats(*expected, *found)) differences.push_back(difference);
+  }
+  for (const FieldDifference& difference : JoinLayers(differences)) {
     RawFinding raw{.kind = FindingKind::kStructure, .path = difference.path};
     raw.what = "another fact";
     raw.expected = difference.a;

@@ -10,6 +10,8 @@
 #include "audit/candidate_weights.h"
 #include "audit/repair.h"
 #include "model/apply_edit.h"
+#include "reference/rope.h"
+#include "spec/rope_facts.h"
 
 namespace lockstep {
 namespace {
@@ -287,6 +289,34 @@ TEST(Audit, AnEditedCheckpointDiffersByItsEdit) {
   const AuditReport report = Must(Audit(reference, Must(Edited(reference, edit))));
   EXPECT_EQ(Wheres(report), (std::vector<std::string>{"layers[1].up_proj.weight",
                                                       "layers[0].mixer.sliding_window"}));
+}
+
+// A GGUF file states llama3's bands as a factor for each frequency, and numbers as fp32.
+TEST(Audit, TheSameFactsInOtherWordsAreNoFinding) {
+  const fs::path models = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/models";
+  const Model reference = Must(LoadModel(models / "llama-rope-llama3"));
+  Model candidate = Must(LoadModel(models / "llama-rope-llama3"));
+  const RopeSpec rope = *FindRope(reference.spec.layers[0]);
+  RopeSpec plain = rope;
+  plain.scaling.reset();
+  // cos and sin of position 1 tell the frequencies.
+  const RopeTable scaled(rope, 1, 1, 64), unscaled(plain, 1, 1, 64);
+  FrequencyFactors factors;
+  for (int64_t i = 0; i < rope.rotary_dim / 2; ++i) {
+    const auto at = static_cast<size_t>(i);
+    factors.factors.push_back(std::atan2(unscaled.sin[at], unscaled.cos[at]) /
+                              std::atan2(scaled.sin[at], scaled.cos[at]));
+  }
+  plain.scaling = factors;
+  for (LayerSpec& layer : candidate.spec.layers) {
+    std::get<AttentionSpec>(layer.mixer).rope = plain;
+    layer.mixer_pre_norm->eps = static_cast<float>(layer.mixer_pre_norm->eps);
+  }
+  candidate.spec.max_position_embeddings += 1;
+  EXPECT_EQ(All(Must(Audit(reference, candidate))), "");
+
+  std::get<AttentionSpec>(candidate.spec.layers[1].mixer).rope->theta *= 2;
+  EXPECT_FALSE(Must(Audit(reference, candidate)).healthy());
 }
 
 TEST(BlockInt8Rounder, EachBlockHasItsOwnScale) {

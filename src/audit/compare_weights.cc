@@ -8,27 +8,14 @@
 
 #include "audit/findings.h"
 #include "audit/walk.h"
+#include "audit/weight_sums.h"
 #include "base/dtype.h"
 #include "base/quoted.h"
 
 namespace lockstep {
 namespace {
 
-// Differences of fp32 arithmetic in what an exporter folds (w + 1, a factor).
-constexpr double kFolded = 3e-7;
 constexpr double kSameCodes = 0.9;  // correlation from which codes stand for these numbers
-
-// A weight by rows, from wherever it is.
-struct Rows {
-  int64_t rows = 0, cols = 0;
-  std::function<void(int64_t row, float* out)> read;
-
-  std::vector<float> Row(int64_t row) const {
-    std::vector<float> out(static_cast<size_t>(cols));
-    read(row, out.data());
-    return out;
-  }
-};
 
 // What multiplies: a norm's weight with its offset, rounded as the spec says.
 Rows OfReference(const WeightView& view, const NormSpec* norm) {
@@ -81,88 +68,6 @@ Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix) {
     return OfTransposed(graph, matrix);
   return {matrix.rows, matrix.cols,
           [&graph, matrix](int64_t row, float* out) { matrix.ReadRow(graph, row, out); }};
-}
-
-struct Sums {
-  double n = 0, a = 0, b = 0, ab = 0, aa = 0, bb = 0, max_abs = 0, largest = 0, largest_b = 0;
-  bool bf16 = true, fp16 = true;
-
-  void Add(std::span<const float> ref, std::span<const float> got) {
-    for (size_t i = 0; i < ref.size(); ++i) {
-      const double x = ref[i], y = got[i];
-      n += 1;
-      a += x;
-      b += y;
-      ab += x * y;
-      aa += x * x;
-      bb += y * y;
-      max_abs = std::max(max_abs, std::abs(x - y));
-      if (!(std::abs(x - y) >= 0)) max_abs = INFINITY;
-      largest = std::max(largest, std::abs(x));
-      largest_b = std::max(largest_b, std::abs(y));
-      bf16 = bf16 && ToFloat(ToBFloat16(ref[i])) == got[i];
-      fp16 = fp16 && ToFloat(ToFloat16(ref[i])) == got[i];
-    }
-  }
-  double variance_a() const { return aa - a * a / n; }
-  double variance_b() const { return bb - b * b / n; }
-  double correlation() const {
-    const double v = variance_a() * variance_b();
-    return v > 0 ? (ab - a * b / n) / std::sqrt(v) : 0;
-  }
-};
-
-// Codes of so many bits that stand for these numbers: as close as such codes come, neither longer
-// nor shorter, nor shifted. A zero point that is off by one or taken as 0, or scales of the wrong
-// axis, keep a correlation of 0.91 to 0.994 (of normal numbers in 4 bits, blocks of 32; sound
-// codes: 0.996), so that more is asked: the slope, and the mean of the differences beside their
-// root mean square, which for rounding alone is near 0.
-bool AreSoundCodes(const Sums& sums, int64_t bits) {
-  const double least = bits >= 8 ? 0.999 : bits >= 4 ? 0.97 : 0.85;
-  const double slack = bits >= 8 ? 0.01 : bits >= 4 ? 0.05 : 0.3;
-  if (!(sums.variance_a() > 0)) return false;
-  const double slope = (sums.ab - sums.a * sums.b / sums.n) / sums.variance_a();
-  const double square = (sums.aa - 2 * sums.ab + sums.bb) / sums.n;
-  const double mean = (sums.b - sums.a) / sums.n;
-  const double chance = 6 / std::sqrt(sums.n);  // of a mean of so many
-  return sums.correlation() >= least && std::abs(slope - 1) <= slack &&
-         std::abs(mean) <= (0.25 + chance) * std::sqrt(std::max(0.0, square));
-}
-
-// Every number lies within two steps of the codes of its block (a row, where scales are per row): a
-// block or a row that is left out, or a code with a wrong bit, does not.
-bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t bits, int64_t block) {
-  const double steps = 4 / std::pow(2, static_cast<double>(std::max<int64_t>(bits, 2)));
-  const auto width = static_cast<size_t>(block > 0 ? block : ref.cols);
-  for (int64_t r = 0; r < ref.rows; ++r) {
-    const auto x = ref.Row(r), y = got.Row(r);
-    for (size_t begin = 0; begin < x.size(); begin += width) {
-      const size_t end = std::min(begin + width, x.size());
-      double largest = 0, worst = 0;
-      for (size_t c = begin; c < end; ++c) {
-        largest = std::max(largest, std::abs(double{x[c]}));
-        worst = std::max(worst, std::abs(double{x[c]} - double{y[c]}));
-      }
-      if (!(worst <= steps * largest)) return false;
-    }
-  }
-  return true;
-}
-
-Sums SumsOf(const Rows& ref, const Rows& got) {
-  Sums sums;
-  for (int64_t r = 0; r < ref.rows; ++r) sums.Add(ref.Row(r), got.Row(r));
-  return sums;
-}
-
-// A few rows agree closely enough that the whole may.
-bool SampleAgrees(const Rows& ref, const Rows& got, double correlation) {
-  if (ref.rows != got.rows || ref.cols != got.cols) return false;
-  Sums sums;
-  for (const int64_t r : {int64_t{0}, ref.rows / 2, ref.rows - 1}) sums.Add(ref.Row(r), got.Row(r));
-  if (sums.largest == 0) return false;
-  return correlation < 1 ? sums.correlation() > correlation
-                         : sums.max_abs <= kFolded * std::max(1.0, sums.largest);
 }
 
 class Comparer {

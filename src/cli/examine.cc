@@ -4,10 +4,10 @@
 
 #include "audit/candidate_weights.h"
 #include "cli/options.h"
-#include "spec/fields.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/text_side.h"
 #include "verify/bisect.h"
+#include "verify/caching_subject.h"
 
 namespace lockstep {
 namespace {
@@ -61,7 +61,7 @@ struct OwnWeights {
 // bit of a sum decides, and from there on the two round differently everywhere: about once in ten
 // tokens of a small model. So the first tokens of prompts must agree exactly (most of them), and
 // whole prompts exactly or within what the rounding does to the reference.
-Result<std::optional<std::string>> CompareRounded(OwnWeights& own, OnnxSubject& candidate,
+Result<std::optional<std::string>> CompareRounded(OwnWeights& own, Subject& candidate,
                                                   const Verification& plain,
                                                   const VerifyOptions& options,
                                                   const Progress& progress) {
@@ -118,12 +118,12 @@ Result<std::optional<std::string>> CompareRounded(OwnWeights& own, OnnxSubject& 
 // The candidate against the reference with the candidate's own codes for weights. The verdict of
 // `out` becomes what explains the difference; where nothing does, the base of a diagnosis is kept.
 Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& reference,
-                                                      OnnxSubject& candidate,
+                                                      const OnnxModel& graph, Subject& candidate,
                                                       const VerifyOptions& options,
                                                       ThreadPool& pool, const Progress& progress,
                                                       Examination& out) {
   OwnWeights own;
-  LS_TRY(own.weights, WithWeightsOf(reference.model(), candidate.model(), *out.audit));
+  LS_TRY(own.weights, WithWeightsOf(reference.model(), graph, *out.audit));
   if (own.weights.replaced == 0) return std::nullopt;
   out.base = fmt::format("with the candidate's own {} quantized matrices", own.weights.replaced);
   own.subject = ReferenceSubject::Create(own.weights.model,
@@ -244,12 +244,13 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
   return diagnosis;
 }
 
-Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoint,
-                            Subject& candidate, const ExamineOptions& options, ThreadPool& pool,
+Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoint, Subject& given,
+                            const ExamineOptions& options, ThreadPool& pool,
                             const Progress& progress) {
   Examination out;
-  auto* const onnx = dynamic_cast<OnnxSubject*>(&candidate);
-  const auto* const other = dynamic_cast<const ReferenceSubject*>(&candidate);
+  auto* const onnx = dynamic_cast<OnnxSubject*>(&given);
+  const auto* const other = dynamic_cast<const ReferenceSubject*>(&given);
+  CachingSubject candidate(given);  // it is compared with more than one
   std::vector<std::string> notes;
   if (options.audits && checkpoint != nullptr && (onnx != nullptr || other != nullptr)) {
     auto audit = onnx != nullptr ? Audit(checkpoint->model(), onnx->model())
@@ -272,7 +273,8 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
 
   std::optional<OwnWeights> own;
   if (out.audit && onnx != nullptr && Quantized(*out.audit)) {
-    auto compared = CompareOnOwnWeights(*checkpoint, *onnx, options.verify, pool, progress, out);
+    auto compared = CompareOnOwnWeights(*checkpoint, onnx->model(), candidate, options.verify, pool,
+                                        progress, out);
     if (!compared && IsInterrupted(compared.error())) return tl::unexpected(compared.error());
     if (compared)
       own = *std::move(compared);
@@ -281,8 +283,7 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
           fmt::format("the candidate's own codes were not tried: {}", compared.error().message));
     if (v.verdict != Verdict::kDiffers) return out;
   }
-  if (out.audit && other != nullptr && out.audit->healthy() &&
-      Diff(checkpoint->model().spec, other->model().spec).empty()) {
+  if (out.audit && other != nullptr && out.audit->healthy()) {
     // The same facts, and weights that follow the reference's in fewer bits: the reference runs
     // both.
     v.verdict = Verdict::kQuantizedWeights;

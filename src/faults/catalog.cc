@@ -246,7 +246,7 @@ constexpr Fault kFaults[] = {
      .how = "logits unrelated, layers exact", .edits = fault_edits::HeadTied},
     {.id = "tensor-zeroed", .number = "F36", .name = "a tensor zeroed",
      .what = "One matrix, or one expert's, holds zeros.",
-     .seen = "mobius notes, optimum#1755", .shows = Shows::kAnywhere,
+     .seen = "optimum#1755", .shows = Shows::kAnywhere,
      .needs = "one of the matrices o, k, down, or an expert",
      .how = "from that layer on", .edits = fault_edits::TensorZeroed},
     {.id = "tensor-of-other-layer", .number = "F36", .name = "a tensor of another layer",

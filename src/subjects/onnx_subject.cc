@@ -58,7 +58,8 @@ std::vector<std::string> DescribeOnnxPrecision(const OnnxModel& model) {
     std::string note = fmt::format("weights in {} bits, {}", bits,
                                    block > 0 ? fmt::format("block {}", block) : "a scale a row");
     if (level >= 4) note += fmt::format(", activations int8 (accuracy_level {})", level);
-    // ort-ops: without an accuracy_level of its own the 8-bit kernel rounds its input as well.
+    // Measured on ONNX Runtime 1.32: without an accuracy_level of its own the 8-bit kernel rounds
+    // its input as well.
     if (op == "QMoE" && bits == 8 && block > 0) note += ", activations int8";
     out.push_back(fmt::format("{}: {} {}", note, count, op));
   }

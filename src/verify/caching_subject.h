@@ -1,5 +1,6 @@
 // CachingSubject: a subject that runs each probe once. Stands for the reference while several
-// candidates are compared with it, so that it is not asked the same again for each.
+// candidates are compared with it, and for a candidate that is compared more than once, so that
+// neither is asked the same again.
 #pragma once
 
 #include <map>
@@ -11,7 +12,10 @@ namespace lockstep {
 
 class CachingSubject : public Subject {
  public:
-  explicit CachingSubject(std::unique_ptr<Subject> subject) : subject_(std::move(subject)) {}
+  explicit CachingSubject(std::unique_ptr<Subject> subject)
+      : owned_(std::move(subject)), subject_(owned_.get()) {}
+  // The subject must outlive this.
+  explicit CachingSubject(Subject& subject) : subject_(&subject) {}
 
   Status Prepare(const Progress& progress) override;
   std::string Name() const override { return subject_->Name(); }
@@ -34,7 +38,8 @@ class CachingSubject : public Subject {
   }
 
  private:
-  std::unique_ptr<Subject> subject_;
+  std::unique_ptr<Subject> owned_;  // or nullptr
+  Subject* subject_;
   bool ready_ = false;
   std::map<std::string, Result<PromptTrace>> runs_;  // by all that a probe asks for
 };

@@ -1,5 +1,6 @@
-// Subject: whoever can be compared: a model under our reference, a recorded trace, later an engine,
-// another runtime, a command. verify sees nothing else of them. Implementations are in subjects/.
+// Subject: whoever can be compared: a model under our reference, the engine, a recorded trace,
+// another runtime, a program, a server. verify sees nothing else of them. Implementations are in
+// subjects/.
 //
 // A subject that fails is a verdict, never a crash: everything it does returns a Result.
 #pragma once

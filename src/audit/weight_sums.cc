@@ -1,0 +1,78 @@
+#include "audit/weight_sums.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/dtype.h"
+
+namespace lockstep {
+
+void Sums::Add(std::span<const float> ref, std::span<const float> got) {
+  for (size_t i = 0; i < ref.size(); ++i) {
+    const double x = ref[i], y = got[i];
+    n += 1;
+    a += x;
+    b += y;
+    ab += x * y;
+    aa += x * x;
+    bb += y * y;
+    max_abs = std::max(max_abs, std::abs(x - y));
+    if (!(std::abs(x - y) >= 0)) max_abs = INFINITY;
+    largest = std::max(largest, std::abs(x));
+    largest_b = std::max(largest_b, std::abs(y));
+    bf16 = bf16 && ToFloat(ToBFloat16(ref[i])) == got[i];
+    fp16 = fp16 && ToFloat(ToFloat16(ref[i])) == got[i];
+  }
+}
+
+double Sums::correlation() const {
+  const double v = variance_a() * variance_b();
+  return v > 0 ? (ab - a * b / n) / std::sqrt(v) : 0;
+}
+
+Sums SumsOf(const Rows& ref, const Rows& got) {
+  Sums sums;
+  for (int64_t r = 0; r < ref.rows; ++r) sums.Add(ref.Row(r), got.Row(r));
+  return sums;
+}
+
+bool AreSoundCodes(const Sums& sums, int64_t bits) {
+  const double least = bits >= 8 ? 0.999 : bits >= 4 ? 0.97 : 0.85;
+  const double slack = bits >= 8 ? 0.01 : bits >= 4 ? 0.05 : 0.3;
+  if (!(sums.variance_a() > 0)) return false;
+  const double slope = (sums.ab - sums.a * sums.b / sums.n) / sums.variance_a();
+  const double square = (sums.aa - 2 * sums.ab + sums.bb) / sums.n;
+  const double mean = (sums.b - sums.a) / sums.n;
+  const double chance = 6 / std::sqrt(sums.n);  // of a mean of so many
+  return sums.correlation() >= least && std::abs(slope - 1) <= slack &&
+         std::abs(mean) <= (0.25 + chance) * std::sqrt(std::max(0.0, square));
+}
+
+bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t bits, int64_t block) {
+  const double steps = 4 / std::pow(2, static_cast<double>(std::max<int64_t>(bits, 2)));
+  const auto width = static_cast<size_t>(block > 0 ? block : ref.cols);
+  for (int64_t r = 0; r < ref.rows; ++r) {
+    const auto x = ref.Row(r), y = got.Row(r);
+    for (size_t begin = 0; begin < x.size(); begin += width) {
+      const size_t end = std::min(begin + width, x.size());
+      double largest = 0, worst = 0;
+      for (size_t c = begin; c < end; ++c) {
+        largest = std::max(largest, std::abs(double{x[c]}));
+        worst = std::max(worst, std::abs(double{x[c]} - double{y[c]}));
+      }
+      if (!(worst <= steps * largest)) return false;
+    }
+  }
+  return true;
+}
+
+bool SampleAgrees(const Rows& ref, const Rows& got, double correlation) {
+  if (ref.rows != got.rows || ref.cols != got.cols) return false;
+  Sums sums;
+  for (const int64_t r : {int64_t{0}, ref.rows / 2, ref.rows - 1}) sums.Add(ref.Row(r), got.Row(r));
+  if (sums.largest == 0) return false;
+  return correlation < 1 ? sums.correlation() > correlation
+                         : sums.max_abs <= kFolded * std::max(1.0, sums.largest);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// Two weights as numbers: how near one is to the other, and whether codes of few bits stand for the
+// reference's. Shared by the audits of ONNX graphs and of checkpoints, so that both judge alike
+// (docs/numerics.md, "Quantized exports").
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+// Differences of fp32 arithmetic in what an exporter folds (w + 1, a factor).
+inline constexpr double kFolded = 3e-7;
+
+// A weight by rows, from wherever it is.
+struct Rows {
+  int64_t rows = 0, cols = 0;
+  std::function<void(int64_t row, float* out)> read;
+
+  std::vector<float> Row(int64_t row) const {
+    std::vector<float> out(static_cast<size_t>(cols));
+    read(row, out.data());
+    return out;
+  }
+};
+
+// Of the reference (a) and the other (b), element by element.
+struct Sums {
+  double n = 0, a = 0, b = 0, ab = 0, aa = 0, bb = 0, max_abs = 0, largest = 0, largest_b = 0;
+  bool bf16 = true, fp16 = true;  // each of the others is the reference's number in fewer bits
+
+  void Add(std::span<const float> ref, std::span<const float> got);
+  double variance_a() const { return aa - a * a / n; }
+  double variance_b() const { return bb - b * b / n; }
+  double correlation() const;
+};
+
+Sums SumsOf(const Rows& ref, const Rows& got);
+
+// Codes of so many bits that stand for these numbers: as close as such codes come, neither longer
+// nor shorter, nor shifted. A zero point that is off by one keeps a correlation of 0.994 where
+// sound codes have 0.996 (normal numbers, 4 bits, blocks of 32: weight_sums_test.cc), so that more
+// is asked: the slope, and the mean of the differences beside their root mean square, which for
+// rounding alone is near 0.
+bool AreSoundCodes(const Sums& sums, int64_t bits);
+
+// Every number lies within two steps of the codes of its block (a row, where scales are per row): a
+// block or a row that is left out, or a code with a wrong bit, does not.
+bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t bits, int64_t block);
+
+// A few rows agree closely enough that the whole may.
+bool SampleAgrees(const Rows& ref, const Rows& got, double correlation);
+
+}  // namespace lockstep
