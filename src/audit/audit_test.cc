@@ -398,5 +398,31 @@ TEST(Exports, WhatIsWrongIsFoundAndNothingElse) {
   }
 }
 
+// The tables of short and of long contexts lie in one tensor, one behind the other.
+TEST(Exports, BothTablesOfALongRopeAreMended) {
+  const fs::path goldens = LOCKSTEP_GOLDENS;
+  const fs::path exported = goldens / "../exports/mobius-0.1/phi3";
+  std::error_code error;
+  if (goldens.empty() || !fs::is_directory(exported, error))
+    GTEST_SKIP() << "the exports are not there";
+  Pair pair = Look(goldens / "models/phi3", exported);
+  ASSERT_TRUE(pair.report.healthy()) << All(pair.report);
+  for (LayerSpec& layer : pair.reference.spec.layers) {
+    RopeSpec& rope = *std::get<AttentionSpec>(layer.mixer).rope;
+    auto& longrope = std::get<LongRopeScaling>(*rope.scaling);
+    for (double& factor : longrope.short_factor) factor *= 1.25;
+    for (double& factor : longrope.long_factor) factor *= 0.75;
+  }
+  pair.report = Must(Audit(pair.reference, pair.candidate));
+  EXPECT_EQ(pair.report.findings.size(), 2u) << All(pair.report);
+  const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
+  EXPECT_TRUE(plan.left.empty());
+  const Scratch scratch;
+  ASSERT_TRUE(WriteRepair(pair.candidate, plan, scratch / "new"));
+  const OnnxModel mended = Must(OnnxModel::Open(scratch / "new"));
+  const AuditReport report = Must(Audit(pair.reference, mended));
+  EXPECT_TRUE(report.healthy()) << All(report);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -30,7 +30,10 @@ struct Table {
 std::optional<Table> ReadTable(const Graph& graph, const FoundRope& rope, int64_t first) {
   if (!rope.cos || !rope.sin || rope.cos->shape.size() != 2 || rope.cos->shape != rope.sin->shape)
     return std::nullopt;
-  Table table{.rows = rope.cos->shape[0] - first, .half = rope.cos->shape[1]};
+  // The first rows end where those of a longer context begin.
+  const int64_t end =
+      first < rope.long_row ? std::min(rope.long_row, rope.cos->shape[0]) : rope.cos->shape[0];
+  Table table{.rows = end - first, .half = rope.cos->shape[1]};
   if (table.rows < 2 || table.half < 1 || rope.cos->elements() > kMaxRows * 64) return std::nullopt;
   const auto part = [&](const ConstantView& view) {
     ConstantView rows = view;
@@ -97,6 +100,10 @@ std::string RopeText(const RopeSpec& rope) {
   return fmt::format("theta {:g}, {}", rope.theta, ScalingText(rope.scaling));
 }
 
+bool IsLongRope(const RopeSpec& rope) {
+  return rope.scaling && std::holds_alternative<LongRopeScaling>(*rope.scaling);
+}
+
 class Ropes {
  public:
   Ropes(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out)
@@ -142,15 +149,12 @@ class Ropes {
                                           .value = int64_t{rope.interleaved ? 0 : 1}});
       out_.Add(std::move(raw));
     }
+    Compare(layer, *expected, found, 0, 1);
     const auto* longrope =
         expected->scaling ? std::get_if<LongRopeScaling>(&*expected->scaling) : nullptr;
-    if (longrope != nullptr && rope.long_row > 0) {
-      Compare(layer, *expected, found, 0, 1);
+    if (rope.long_row > 0)
       Compare(layer, *expected, found, rope.long_row,
-              longrope->original_max_position_embeddings + 1);
-      return;
-    }
-    Compare(layer, *expected, found, 0, 1);
+              longrope != nullptr ? longrope->original_max_position_embeddings + 1 : 1);
   }
 
   size_t Source(int node) const { return static_cast<size_t>(graph_.node(node).source); }
@@ -281,6 +285,12 @@ class Ropes {
       if (EarlyError(*table, expected, length) < kSameEntry) return;
       raw.what = "the tables of cosines and sines differ after their first rows";
       raw.found = "other entries";
+    } else if (const auto factors = FactorsOf(*table, expected);
+               amplitude && factors && IsLongRope(expected)) {
+      raw.path = length == 1 ? "mixer.rope.scaling.short_factor" : "mixer.rope.scaling.long_factor";
+      raw.what = length == 1 ? "other frequencies" : "other frequencies past the original context";
+      raw.found = "other factors";
+      raw.edit_json = Json(*factors).dump();
     } else if (const auto named = Explain(layer, *table, expected, length)) {
       raw.found = RopeText(named->rope);
       raw.what = named->what;
@@ -396,17 +406,24 @@ class Ropes {
       if (fits(tried)) return Named{tried, "another factor on cos and sin"};
     }
     if (std::abs(table.amplitude - 1) > 1e-6) return std::nullopt;
-    FrequencyFactors factors;
-    for (size_t i = 0; i < inverse.size(); ++i) {
-      if (!(inverse[i] > 0)) return std::nullopt;
-      factors.factors.push_back(
-          std::pow(expected.theta,
-                   -2.0 * static_cast<double>(i) / static_cast<double>(expected.rotary_dim)) /
-          inverse[i]);
-    }
+    auto factors = FactorsOf(table, expected);
+    if (!factors) return std::nullopt;
     tried = expected;
-    tried.scaling = factors;
+    tried.scaling = FrequencyFactors{*std::move(factors)};
     return Named{tried, "other frequencies"};
+  }
+
+  // By which each frequency of theta is divided.
+  static std::optional<std::vector<double>> FactorsOf(const Table& table,
+                                                      const RopeSpec& expected) {
+    std::vector<double> factors;
+    for (size_t i = 0; i < table.inverse.size(); ++i) {
+      if (!(table.inverse[i] > 0)) return std::nullopt;
+      factors.push_back(std::pow(expected.theta, -2.0 * static_cast<double>(i) /
+                                                     static_cast<double>(expected.rotary_dim)) /
+                        table.inverse[i]);
+    }
+    return factors;
   }
 
   bool SetTable(int layer, const RopeSpec& expected, const FoundAttention& found, int64_t first,

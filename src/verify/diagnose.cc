@@ -38,8 +38,9 @@ class Search : private Trials {
     }
     LS_RETURN_IF_ERROR(FindFirst(root));
     CollectHypotheses();
-    std::optional<EditedReference> found;
+    LS_TRY(std::optional<EditedReference> found, AllThatWasSeen(root));
     for (const bool thorough : {false, true}) {
+      if (found) break;
       LS_TRY(found, FindEdits(root, thorough));
       if (found || OutOfTime()) break;
       if (!thorough) {
@@ -67,6 +68,17 @@ class Search : private Trials {
 
   // --- Searching ---
 
+  // What a static look at the candidate saw, all of it at once: several faults together are the
+  // rule, and then no one of them need lower the residual.
+  Result<std::optional<EditedReference>> AllThatWasSeen(const EditedReference& root) {
+    const std::vector<size_t> seen = Of(Origin::kAudit);
+    if (seen.empty()) return std::nullopt;
+    LS_TRY(auto whole, Build(root, seen));
+    if (!whole) return std::nullopt;
+    LS_TRY(const bool proven, Proven(*whole));
+    return proven ? std::move(whole) : std::nullopt;
+  }
+
   // Eager: goes on with what lowers the residual much, and tries the rest only where nothing does.
   // Thorough: everything at every step, from more beginnings.
   Result<std::optional<EditedReference>> FindEdits(const EditedReference& root, bool thorough) {
@@ -78,7 +90,7 @@ class Search : private Trials {
       for (const Origin origin :
            {Origin::kAudit, Origin::kCatalogue, Origin::kSystematic, Origin::kSingle}) {
         std::vector<size_t> hypotheses = Of(origin);
-        if (depth == 1 && !thorough) KeepThoseAt(root, hypotheses);
+        if (depth == 1 && !thorough && origin >= Origin::kSystematic) KeepThoseAt(root, hypotheses);
         double best = 0;
         for (size_t n = 0; n < beam.size() && !hypotheses.empty(); ++n) {
           LS_TRY(std::vector<Trial> more, Expand(beam[n], n, hypotheses, keep));
@@ -100,7 +112,8 @@ class Search : private Trials {
     return std::nullopt;
   }
 
-  // Where the first differing tap is known, the first cause begins there or before.
+  // Where the first differing tap is known, a cause begins there. Others may begin later, so that
+  // what is not generated is tried all the same.
   void KeepThoseAt(const EditedReference& root, std::vector<size_t>& hypotheses) const {
     if (!first_layer_) return;
     std::erase_if(hypotheses, [&](size_t h) {
@@ -180,10 +193,9 @@ class Search : private Trials {
     if (!out_.first) return {};
     LS_TRY(out_.first->tap, FirstDifferentTap(model_, candidate_, pool_));
     if (const auto& tap = out_.first->tap) {
-      const auto layers = static_cast<int>(model_.spec.layers.size());
-      first_layer_ = tap->tap == Tap::kEmbedding  ? -1
-                     : InfoOf(tap->tap).per_layer ? tap->layer
-                                                  : layers;
+      // After the last layer nothing is known: recordings lack that layer's own output.
+      if (tap->tap == Tap::kEmbedding) first_layer_ = -1;
+      if (InfoOf(tap->tap).per_layer) first_layer_ = tap->layer;
     }
     return {};
   }
@@ -195,6 +207,24 @@ class Search : private Trials {
       changes.push_back(std::move(change));
     }
     return {hypotheses_[hypothesis], std::move(changes), DistanceOf(after)};
+  }
+
+  // The one first that lowers the residual most, then the one that does so beside it, and so on.
+  Status SortByGain(const EditedReference& root, std::vector<size_t>& chosen) {
+    for (size_t done = 0; done + 1 < chosen.size(); ++done) {
+      size_t best = done;
+      double least = INFINITY;
+      for (size_t i = done; i < chosen.size(); ++i) {
+        std::vector<size_t> tried(chosen.begin(), chosen.begin() + static_cast<int64_t>(done));
+        tried.push_back(chosen[i]);
+        LS_TRY(const auto node, Build(root, tried));
+        if (!node || !(node->LogRms() < least)) continue;
+        least = node->LogRms();
+        best = i;
+      }
+      std::swap(chosen[done], chosen[best]);
+    }
+    return {};
   }
 
   // Without what is not needed, in the order in which the residual falls most.
@@ -213,6 +243,7 @@ class Search : private Trials {
       else
         ++i;
     }
+    LS_RETURN_IF_ERROR(SortByGain(root, chosen));
     LS_TRY(auto whole, Build(root, chosen));
     // Dropping changes nothing that the set was proven with; its own order builds again.
     LS_CHECK(whole, "{} edits no longer apply", chosen.size());

@@ -177,6 +177,32 @@ TEST(Diagnose, NamesThreeCausesAtOnce) {
     EXPECT_NE(changed.find(path), std::string::npos) << path << Told(*d);
 }
 
+// Three faults, the first at the embedding, and no time to search: what a static look at the
+// candidate saw is tried together before anything else.
+TEST(Diagnose, WhatWasSeenIsTriedTogetherFirst) {
+  ThreadPool pool(2);
+  const auto model = LoadModel(Golden("gemma3-rope-scaled"));
+  ASSERT_TRUE(model);
+  DiagnoseOptions options{.seconds = 0};
+  Edit all;
+  for (const char* text :
+       {"embedding.scale.rounding = \"two_decimals\"",
+        "layers[*].mixer.q_norm.weight_rounding = \"bf16\"",
+        "layers[0,1,3].mixer.rope.scaling = {\"kind\": \"linear\", \"factor\": 8}"}) {
+    const Edit edit = Parsed(text);
+    all.spec.insert(all.spec.end(), edit.spec.begin(), edit.spec.end());
+    options.audit.push_back(
+        {.edit = edit, .origin = Origin::kAudit, .id = {}, .sentence = "seen in the graph"});
+  }
+  const auto candidate = CandidateWith(*model, "gemma3-rope-scaled", all, 8, pool);
+  const auto d = Diagnose(*model, candidate, options, pool, kGoOn);
+  ASSERT_TRUE(d) << d.error().message;
+  ASSERT_EQ(d->verdict, DiagnosisVerdict::kExplained) << Told(*d);
+  ASSERT_EQ(d->causes.size(), 3u) << Told(*d);
+  for (size_t i = 1; i < d->causes.size(); ++i)
+    EXPECT_LT(d->causes[i].after.rms, d->causes[i - 1].after.rms) << Told(*d);
+}
+
 // No edit of the reference halves one logit: that is said, with what comes nearest.
 TEST(Diagnose, WhatNoEditExplainsIsUnexplained) {
   ThreadPool pool(2);
