@@ -8,6 +8,7 @@
 #include "subjects/text_side.h"
 #include "verify/bisect.h"
 #include "verify/caching_subject.h"
+#include "verify/passages.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +45,11 @@ int64_t UnshownFaults(const AuditReport& report) {
   });
 }
 
+bool PromptsDiffer(const Verification& v) {
+  return std::any_of(v.prompts.begin(), v.prompts.end(),
+                     [](const PromptComparison& p) { return p.verdict == Verdict::kDiffers; });
+}
+
 double WorstOf(const Verification& v) {
   double worst = 0;
   for (const PromptComparison& p : v.prompts) worst = std::max(worst, p.max_abs());
@@ -69,6 +75,9 @@ Result<std::optional<std::string>> CompareRounded(OwnWeights& own, Subject& cand
   LS_TRY(const ProbePlan plan, PlanProbes(*own.subject, candidate, options));
   VerifyOptions beginnings = options;
   beginnings.prompts.clear();
+  beginnings.passages = false;
+  VerifyOptions plain_only = options;
+  plain_only.passages = false;
   beginnings.steps = 1;
   for (const Probe& probe : plan.probes)
     for (size_t n = 1; n <= std::min(kLongestBeginning, probe.ids.size()); ++n) {
@@ -78,7 +87,7 @@ Result<std::optional<std::string>> CompareRounded(OwnWeights& own, Subject& cand
     }
   own.subject->RoundWith(&own.weights.rounder);
   const auto short_ones = Verify(*own.subject, candidate, beginnings, progress);
-  const auto whole = Verify(*own.subject, candidate, options, progress);
+  const auto whole = Verify(*own.subject, candidate, plain_only, progress);
   own.subject->RoundWith(nullptr);
   if (!short_ones) return tl::unexpected(short_ones.error());
   if (!whole) return tl::unexpected(whole.error());
@@ -131,6 +140,8 @@ Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& re
   LS_TRY(Verification plain, Verify(*own.subject, candidate, options, progress));
   Verification& v = out.verification;
   const double before = WorstOf(v);
+  // On its own codes more can be told than beside the checkpoint's weights.
+  if (!PromptsDiffer(plain)) v.passages = plain.passages;
   if (plain.verdict == Verdict::kMatch) {
     v.verdict = Verdict::kQuantizedWeights;
     v.sentence = fmt::format(
@@ -138,6 +149,10 @@ Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& re
         "formulas give its logits on all {} prompts (max |Δ| {:.2e}, {:.2e} on the checkpoint's "
         "weights)",
         v.prompts.size(), WorstOf(plain), before);
+    return std::nullopt;
+  }
+  if (!PromptsDiffer(plain)) {  // a passage alone does
+    v.sentence = plain.sentence;
     return std::nullopt;
   }
   if (own.weights.rounder.empty()) return own;
@@ -150,6 +165,7 @@ Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& re
       "codes, and with activations rounded to int8 where its operators do that, {}; max |Δ| {:.2e} "
       "without that rounding, {:.2e} on the checkpoint's weights",
       *explained, WorstOf(plain), before);
+  ConcludePassages(v);
   return std::nullopt;
 }
 
@@ -269,7 +285,8 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
         "; but {} found without running it (above) did not show on these prompts: it is not the "
         "same model",
         unshown == 1 ? "what was" : fmt::format("{} things", unshown));
-  if (v.verdict != Verdict::kDiffers || v.prompts.empty() || checkpoint == nullptr) return out;
+  // Where only a passage differs it is the cache, and no edit of the model explains that.
+  if (!PromptsDiffer(v) || v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
 
   std::optional<OwnWeights> own;
   if (out.audit && onnx != nullptr && Quantized(*out.audit)) {

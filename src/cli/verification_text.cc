@@ -45,6 +45,32 @@ std::string StepTable(const PromptComparison& p) {
   return table.Text(2);
 }
 
+// What was asked in other ways than whole: a line of what agrees, one for each that does not.
+std::string PassageLines(const Verification& v) {
+  std::vector<std::string> same, prompts;
+  double worst = 0, worst_share = 0;
+  std::string differ;
+  const auto once = [](std::vector<std::string>& list, std::string name) {
+    if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(std::move(name));
+  };
+  for (const PassageComparison& p : v.passages) {
+    if (p.verdict == Verdict::kNotComparable) continue;  // a note
+    const std::string name(PassageName(p.passage));
+    if (p.verdict == Verdict::kDiffers) {
+      differ += fmt::format("{} ({}): differs {}: {}\n", p.prompt, name, p.how, p.sentence);
+      continue;
+    }
+    once(same, name);
+    once(prompts, p.prompt);
+    worst = std::max(worst, p.max_abs);
+    if (p.allowed > 0) worst_share = std::max(worst_share, p.max_abs / p.allowed);
+  }
+  if (same.empty()) return differ;
+  return fmt::format("the same by other ways: {} ({}; max |Δ| {}, {:.2g} of what is allowed)\n{}",
+                     fmt::join(same, ", "), fmt::join(prompts, ", "), Scientific(worst),
+                     worst_share, differ);
+}
+
 }  // namespace
 
 std::string VerificationText(const Verification& v, bool verbose) {
@@ -84,6 +110,7 @@ std::string VerificationText(const Verification& v, bool verbose) {
       if (verbose) out += fmt::format("{}:\n{}", prompt.name, StepTable(prompt));
     }
   }
+  out += PassageLines(v);
   for (const std::string& note : v.notes) out += fmt::format("note: {}\n", note);
   out += fmt::format("\n{}: {}\n", VerdictName(v.verdict), v.sentence);
   return out;

@@ -44,6 +44,11 @@ Json ProbeFile(const Probe& probe) {
   prompt["steps"] = probe.steps;
   prompt["all_positions"] = probe.all_positions;
   prompt["hidden"] = probe.hidden;
+  if (probe.passage != Passage::kWhole) {
+    prompt["passage"] = PassageName(probe.passage);
+    if (!probe.parts.empty()) prompt["parts"] = probe.parts;
+    if (!probe.other.empty()) prompt["other"] = probe.other;
+  }
   prompt["taps"] = Json::array();
   for (const TapPlace& place : probe.taps)
     prompt["taps"].push_back(TapName(place.tap, place.layer));
@@ -126,6 +131,14 @@ Status CommandSubject::Start(const Progress& progress) {
   }
   if (const auto found = facts.find("name"); found != facts.end() && found->is_string())
     said_name_ = OneLine(found->get<std::string>(), 120);
+  passages_.clear();
+  // Names that we do not know are of a later version's ways.
+  if (const auto found = facts.find("passages"); found != facts.end() && found->is_array())
+    for (const Json& name : *found)
+      if (const auto passage =
+              name.is_string() ? PassageNamed(name.get<std::string>()) : std::nullopt;
+          passage && *passage != Passage::kWhole && std::ranges::count(passages_, *passage) == 0)
+        passages_.push_back(*passage);
   return {};
 }
 

@@ -33,7 +33,7 @@ class CommandSubject : public Subject {
   Status Prepare(const Progress& progress) override;
   std::string Name() const override;
   Abilities Can() const override {
-    return {.any_prompt = true, .all_positions = true, .hidden = true};
+    return {.any_prompt = true, .all_positions = true, .hidden = true, .passages = passages_};
   }
   int64_t vocab_size() const override { return vocab_size_; }
   std::vector<std::string> Notes() const override;
@@ -58,6 +58,7 @@ class CommandSubject : public Subject {
   std::unique_ptr<ChildProcess> server_;
   std::optional<Error> broken_;  // a server that failed is not asked again
   std::string said_name_;        // by the server
+  std::vector<Passage> passages_;
   int64_t vocab_size_ = 0;
 };
 

@@ -124,6 +124,25 @@ TEST_F(CommandTest, AServerIsStartedOnceAndSaysItsFacts) {
   EXPECT_EQ(*ReadTextFile(starts), "x\n");
 }
 
+TEST_F(CommandTest, OtherWaysAreAskedOnlyOfWhoAnnouncesThem) {
+  const std::string good = Written("good", good_);
+  const std::string answer = "cp " + good + " \"$trace\"; echo '{\"ok\": true}'";
+  auto subject = CommandSubject::Open(
+      {.command = Server(R"({"ok": true, "passages": ["parts", "sideways", 3, "whole", "parts"]})",
+                         answer)});
+  ASSERT_TRUE(subject && (*subject)->Prepare(kGoOn));
+  EXPECT_EQ((*subject)->Can().passages, (std::vector<Passage>{Passage::kChunked}));
+  auto silent = CommandSubject::Open({.command = Server(kFacts, answer)});
+  ASSERT_TRUE(silent && (*silent)->Prepare(kGoOn));
+  EXPECT_TRUE((*silent)->Can().passages.empty());
+  // Of a plain probe nothing is said, so that a reader of the first version sees what it knows.
+  EXPECT_FALSE(ProbeFile(probe_)["prompts"][0].contains("passage"));
+  probe_.passage = Passage::kChunked;
+  probe_.parts = {1, 2};
+  EXPECT_EQ(ProbeFile(probe_)["prompts"][0]["passage"], "parts");
+  EXPECT_EQ(ProbeFile(probe_)["prompts"][0]["parts"], Json::array({1, 2}));
+}
+
 TEST_F(CommandTest, AServerWithoutFactsOrThatFailsOnOnePromptGoesOn) {
   const std::string good = Written("good", good_);
   auto subject = CommandSubject::Open(

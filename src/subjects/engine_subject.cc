@@ -4,6 +4,7 @@
 
 #include "engine/kernels/kernel_table.h"
 #include "spec/rope_facts.h"
+#include "subjects/engine_passages.h"
 #include "verify/compare.h"
 
 namespace lockstep {
@@ -42,6 +43,7 @@ std::string EngineSubject::Name() const {
 Subject::Abilities EngineSubject::Can() const {
   Abilities can = reference_->Can();
   can.hidden = false;
+  can.passages = EnginePassagesOf(reference_->model().spec);
   can.precision = PrecisionOf(engine_->plan(), activations_, engine_->kv_type());
   return can;
 }
@@ -66,6 +68,8 @@ Result<PromptTrace> EngineSubject::RunProbe(const Probe& probe, const Progress& 
   // The last token is not fed.
   const int64_t steps =
       limit ? std::clamp<int64_t>(*limit - count + 1, 0, probe.steps) : probe.steps;
+  if (probe.passage != Passage::kWhole)
+    return TakePassage(probe, steps, EnginePassages(*engine_), progress);
   const bool whole = DependsOnCallLength(reference_->model().spec) || (limit && count > *limit);
   const size_t chunk = whole ? std::max<size_t>(ids.size(), 1) : kChunk;
 

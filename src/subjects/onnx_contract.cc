@@ -117,6 +117,9 @@ class ContractReader {
                               QuotedList(InputNames(), 6));
     LS_RETURN_IF_ERROR(Pair(rest));
     if (config_) out_.context_length = config_->context_length;
+    out_.free_batch = free_rows_ && std::ranges::all_of(out_.caches, [](const OnnxCache& cache) {
+                        return cache.batch_axis.has_value();
+                      });
     return std::move(out_);
   }
 
@@ -155,6 +158,7 @@ class ContractReader {
     if (batch && *batch != 1)
       return UnsupportedError("{}: the input {} takes {} sequences at once, expected 1", place_,
                               Quoted(input.name), *batch);
+    free_rows_ = free_rows_ && !(is_row && batch);
     if (what == What::kMask) fed.fixed_length = ValueAt(input, 1).value_or(0);
     out_.fed.push_back(std::move(fed));
     return {};
@@ -235,7 +239,10 @@ class ContractReader {
     for (size_t i = 0; i < dims.size(); ++i) {
       std::optional<int64_t> value = dims[i].value;
       const bool is_batch = !batch_seen && i != axis && (i == 0 || (i == 1 && dims.size() == 5));
-      if (!value && is_batch) value = 1;
+      if (!value && is_batch) {
+        value = 1;
+        if (!batch_seen) cache.batch_axis = i;
+      }
       if (is_batch && value == 1) batch_seen = true;
       if (!value && i == axis) value = 0;
       if (!value && i + 1 == dims.size()) {
@@ -287,6 +294,7 @@ class ContractReader {
   const OnnxModel& model_;
   const std::optional<GenAiConfig>& config_;
   const std::string place_;
+  bool free_rows_ = true;  // no input fixes how many sequences there are
   OnnxContract out_;
 };
 

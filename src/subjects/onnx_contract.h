@@ -26,9 +26,10 @@ struct OnnxCache {
   std::string past, present;
   OrtType type = OrtType::kUndefined;
   Kind kind = Kind::kGrowing;
-  std::vector<int64_t> shape;  // at first; a kBuffer of 0 rows gets as many as the run needs
-  size_t axis = 0;             // of the rows; not for kState
-  int64_t least_rows = 0;      // kBuffer: the operator refuses fewer
+  std::vector<int64_t> shape;        // at first; a kBuffer of 0 rows gets as many as the run needs
+  size_t axis = 0;                   // of the rows; not for kState
+  std::optional<size_t> batch_axis;  // of the sequences, where the graph leaves their number open
+  int64_t least_rows = 0;            // kBuffer: the operator refuses fewer
 };
 
 // An input that every step computes.
@@ -56,6 +57,7 @@ struct OnnxContract {
   OrtType logits_type = OrtType::kUndefined;
   std::optional<int64_t> vocab_size;
   bool pruned_head = false;  // logits of the last position alone
+  bool free_batch = false;   // ids, mask, positions and caches of several sequences at once
   std::optional<int64_t> context_length;
   std::vector<std::string> notes;
 };

@@ -5,6 +5,7 @@
 
 #include "base/quoted.h"
 #include "formats/onnx_write.h"
+#include "subjects/onnx_passages.h"
 #include "subjects/onnx_run.h"
 #include "subjects/text_side.h"
 #include "verify/compare.h"
@@ -114,7 +115,8 @@ Subject::Abilities OnnxSubject::Can() const {
   return {.any_prompt = true,
           .all_positions = !contract_.pruned_head,
           .tokenizes = text_.tokenizer.has_value(),
-          .renders_chat = text_.tokenizer.has_value() && text_.chat_template.has_value()};
+          .renders_chat = text_.tokenizer.has_value() && text_.chat_template.has_value(),
+          .passages = OnnxPassagesOf(model_, contract_)};
 }
 
 std::vector<std::string> OnnxSubject::Notes() const {
@@ -157,6 +159,11 @@ Result<PromptTrace> OnnxSubject::RunProbe(const Probe& probe, const Progress& pr
   // The last token is not fed.
   const int64_t steps =
       limit ? std::clamp<int64_t>(*limit - count + 1, 0, probe.steps) : probe.steps;
+  if (probe.passage != Passage::kWhole)
+    return TakePassage(probe, steps,
+                       OnnxPassages(runtime_, *session_, contract_, PaddingSideOf(model_),
+                                    [&] { return progress("running", count, total); }),
+                       progress);
   LS_TRY(OnnxRun run,
          OnnxRun::Start(runtime_, *session_, contract_, count + std::max<int64_t>(steps - 1, 0)));
   const auto keep_going = [&] { return progress("running", run.length(), total); };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "formats/onnx_write.h"
 #include "subjects/open_subject.h"
@@ -165,6 +166,45 @@ TEST(OnnxSubject, ExportsGiveWhatIsKnownOfThem) {
       EXPECT_TRUE(greedy_same) << c.onnx;
     }
   }
+}
+
+// The healthy and the faulty: whatever a graph computes, its cache must not show.
+TEST(OnnxSubject, EveryExportGivesTheSameHoweverItsCacheIsFilled) {
+  if (!HaveRuntime()) GTEST_SKIP() << "no ONNX Runtime";
+  std::set<Passage> seen;
+  for (const Case& c : Cases()) {
+    const auto golden = ReadTrace(c.golden / "golden.safetensors");
+    ASSERT_TRUE(golden) << golden.error().message;
+    const auto subject = OpenExport(c.onnx);
+    ASSERT_NE(subject, nullptr);
+    for (const PromptTrace& prompt : golden->prompts) {
+      if (prompt.ids.size() < 5) continue;
+      Probe probe{.name = prompt.name, .ids = prompt.ids, .steps = 4, .all_positions = true};
+      const auto whole = subject->Run(probe, kGoOn);
+      ASSERT_TRUE(whole) << whole.error().message;
+      probe.parts = {1, 3, static_cast<int64_t>(prompt.ids.size()) - 4};
+      probe.other.assign(prompt.ids.rbegin(), prompt.ids.rend());
+      probe.other.insert(probe.other.end(), {3, 1, 2});
+      for (const Passage passage : subject->Can().passages) {
+        probe.passage = passage;
+        const auto run = subject->Run(probe, kGoOn);
+        if (!run && passage == Passage::kRewound) {  // past a window
+          EXPECT_NE(run.error().message.find("cannot come back"), std::string::npos) << c.onnx;
+          continue;
+        }
+        ASSERT_TRUE(run) << c.onnx << " " << PassageName(passage) << ": " << run.error().message;
+        seen.insert(passage);
+        EXPECT_EQ(run->greedy, whole->greedy) << c.onnx << " " << PassageName(passage);
+        for (int64_t r = 0; r < whole->logits->num_rows(); ++r)
+          ASSERT_LT(MaxAbsDifference(run->logits->Row(r), whole->logits->Row(r)), 5e-5)
+              << c.onnx << " " << PassageName(passage) << " at position " << r;
+        for (const auto& [step, row] : whole->steps)
+          EXPECT_LT(MaxAbsDifference(run->StepLogits(step), row.Row(0)), 5e-5)
+              << c.onnx << " " << PassageName(passage) << " at step " << step;
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 4u);
 }
 
 TEST(OnnxSubject, OpenSubjectTakesFolderFileAndPrefix) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "model/apply_edit.h"
+#include "subjects/reference_passages.h"
 #include "subjects/text_side.h"
 #include "verify/compare.h"
 
@@ -275,7 +276,8 @@ Subject::Abilities ReferenceSubject::Can() const {
           .tokenizes = text_.tokenizer.has_value(),
           .renders_chat = text_.tokenizer.has_value() && text_.chat_template.has_value(),
           .measures_noise = true,
-          .hidden = true};
+          .hidden = true,
+          .passages = ReferencePassagesOf(model_.spec)};
 }
 
 std::vector<std::string> ReferenceSubject::Notes() const {
@@ -293,6 +295,15 @@ Result<std::vector<int32_t>> ReferenceSubject::Tokenize(const Rendered& text) co
 }
 
 Result<PromptTrace> ReferenceSubject::Run(const Probe& probe, const Progress& progress) {
+  if (probe.passage != Passage::kWhole) {
+    const int64_t steps = StepsThatFit(model_.spec, probe);
+    return precision_ == Precision::kFloat
+               ? TakePassage(probe, steps, ReferencePassages(single_, rounder_), progress)
+               : TakePassage(
+                     probe, steps,
+                     ReferencePassages(double_, static_cast<const Rounder<double>*>(nullptr)),
+                     progress);
+  }
   Result<PromptTrace> out = precision_ == Precision::kFloat
                                 ? RunProbe(single_, probe, progress, "running", rounder_)
                                 : RunProbe(double_, probe, progress, "running");

@@ -366,6 +366,73 @@ TEST(EngineSubject, AFaultIsADifferenceAtEveryPrecision) {
   }
 }
 
+// Dense, windowed, learned positions, convolutions, experts, latent attention.
+TEST(Passages, EngineAndReferenceGiveTheSameHoweverTheirCacheIsFilled) {
+  ThreadPool pool(1);
+  for (const char* name : {"qwen2", "gemma3", "gpt2", "lfm2", "qwen3-moe", "deepseek-v3"}) {
+    const auto reference = OpenSubject(Golden(name), pool);
+    ASSERT_TRUE(reference) << reference.error().message;
+    for (const std::string& path : {"engine:" + Golden(name).string(), Golden(name).string()}) {
+      const auto candidate = OpenSubject(path, pool, kExact);
+      ASSERT_TRUE(candidate) << candidate.error().message;
+      const auto v = Verify(**reference, **candidate, {.longest = 100}, kGoOn);
+      ASSERT_TRUE(v) << v.error().message;
+      EXPECT_EQ(v->verdict, Verdict::kMatch) << path << ": " << v->sentence;
+      std::map<Passage, int> taken;
+      for (const PassageComparison& p : v->passages) {
+        EXPECT_EQ(p.verdict, Verdict::kMatch) << path << ", " << p.how << ": " << p.sentence;
+        ++taken[p.passage];
+      }
+      EXPECT_EQ(taken.size(), (*candidate)->Can().passages.size()) << path;
+      for (const auto& [passage, times] : taken) EXPECT_EQ(times, 2) << PassageName(passage);
+    }
+  }
+}
+
+TEST(Passages, TheRowsOfEveryPositionAreThoseOfTheWholePrompt) {
+  ThreadPool pool(1);
+  for (const std::string& path :
+       {"engine:" + Golden("gemma3").string(), Golden("gemma3").string()}) {
+    const auto subject = OpenSubject(path, pool, kExact);
+    ASSERT_TRUE(subject) << subject.error().message;
+    Probe probe{.name = "p", .ids = SomeIds(12, 1), .steps = 3, .all_positions = true};
+    const auto whole = (*subject)->Run(probe, kGoOn);
+    ASSERT_TRUE(whole) << whole.error().message;
+    probe.parts = {1, 3, 4, 4};
+    probe.other = SomeIds(15, 2);
+    for (const Passage passage : (*subject)->Can().passages) {
+      probe.passage = passage;
+      const auto run = (*subject)->Run(probe, kGoOn);
+      ASSERT_TRUE(run) << PassageName(passage) << ": " << run.error().message;
+      EXPECT_EQ(run->greedy, whole->greedy) << PassageName(passage);
+      ASSERT_EQ(run->logits->shape, whole->logits->shape);
+      for (int64_t r = 0; r < run->logits->num_rows(); ++r)
+        EXPECT_LT(MaxAbsDifference(run->logits->Row(r), whole->logits->Row(r)), 1e-4)
+            << PassageName(passage) << " at " << r;
+    }
+    probe.hidden = true;
+    EXPECT_FALSE((*subject)->Run(probe, kGoOn));
+  }
+}
+
+// Real bugs of caches (faults/), in the reference itself: none shows where a prompt comes whole and
+// nothing is taken back, so that only the passage can tell.
+TEST(Passages, AMaskThatOnlyKnowsWholePromptsDiffersInPartsAlone) {
+  ThreadPool pool(1);
+  const auto right = ReferenceSubject::Open(Golden("qwen2"), pool);
+  ASSERT_TRUE(right) << right.error().message;
+  const auto wrong = ReferenceSubject::Create(*LoadModel(Golden("qwen2")), TextModel{}, pool,
+                                              ReferenceSubject::Precision::kFloat,
+                                              {.causal_alignment = CausalAlignment::kStart});
+  const auto v = Verify(**right, *wrong, {.steps = 1}, kGoOn);
+  ASSERT_TRUE(v) << v.error().message;
+  EXPECT_EQ(v->verdict, Verdict::kDiffers) << v->sentence;
+  for (const PromptComparison& p : v->prompts) EXPECT_EQ(p.verdict, Verdict::kMatch);
+  EXPECT_NE(v->sentence.find("differs only when the prompt comes in calls of 1 + 3"),
+            std::string::npos)
+      << v->sentence;
+}
+
 TEST(EngineSubject, HasNoIntermediatesAndSaysSo) {
   ThreadPool pool(1);
   const auto engine = OpenSubject("engine:" + Golden("qwen2").string(), pool, kExact);

@@ -7,6 +7,9 @@ namespace {
 std::string KeyOf(const Probe& probe) {
   std::string key = fmt::format("{} {:d}{:d}{:d}:{}", probe.steps, probe.all_positions,
                                 probe.measure_noise, probe.hidden, fmt::join(probe.ids, ","));
+  if (probe.passage != Passage::kWhole)
+    key += fmt::format(":{}:{}:{}", PassageName(probe.passage), fmt::join(probe.parts, ","),
+                       fmt::join(probe.other, ","));
   for (const TapPlace& place : probe.taps) key += ":" + TapName(place.tap, place.layer);
   return key;
 }

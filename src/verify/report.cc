@@ -56,6 +56,20 @@ Json PromptToJson(const PromptComparison& p) {
   return out;
 }
 
+Json PassageToJson(const PassageComparison& p) {
+  Json out = {{"passage", PassageName(p.passage)},
+              {"prompt", p.prompt},
+              {"how", p.how},
+              {"verdict", VerdictName(p.verdict)},
+              {"sentence", p.sentence}};
+  if (p.verdict != Verdict::kNotComparable) {
+    out["max_abs"] = Number(p.max_abs);
+    out["allowed"] = Number(p.allowed);
+  }
+  if (p.first_position) out["first_position"] = *p.first_position;
+  return out;
+}
+
 }  // namespace
 
 Json ToJson(const Verification& v) {
@@ -68,6 +82,9 @@ Json ToJson(const Verification& v) {
               {"notes", v.notes},
               {"prompts", Json::array()}};
   for (const PromptComparison& prompt : v.prompts) out["prompts"].push_back(PromptToJson(prompt));
+  out["passages"] = Json::array();
+  for (const PassageComparison& passage : v.passages)
+    out["passages"].push_back(PassageToJson(passage));
   return out;
 }
 

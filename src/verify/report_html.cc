@@ -126,6 +126,22 @@ std::string PromptTable(const Verification& v) {
   return TableOf(columns, rows);
 }
 
+// The other ways by which prompts reached the candidate.
+std::string PassageCard(const Verification& v) {
+  if (v.passages.empty()) return "";
+  std::vector<std::vector<std::string>> rows;
+  for (const PassageComparison& p : v.passages) {
+    const bool compared = p.verdict != Verdict::kNotComparable;
+    rows.push_back({std::string(PassageName(p.passage)), p.prompt,
+                    compared ? Number(p.max_abs) : "–", compared ? Number(p.allowed) : "–",
+                    std::string(VerdictName(p.verdict)), p.how});
+  }
+  return fmt::format(
+      "<section class=\"card\"><h3>However the cache is filled</h3>\n<p>The same prompts by other "
+      "ways than whole.</p>\n{}</section>\n",
+      TableOf({"way", "prompt", "max |Δ|", "allowed", "verdict", "what was asked"}, rows, {1, 5}));
+}
+
 std::string StepTable(const PromptComparison& p) {
   std::vector<std::vector<std::string>> rows;
   for (const StepComparison& step : p.steps)
@@ -179,6 +195,7 @@ std::string CandidateOf(const Reported& reported, bool alone) {
                      EscapeMarkup(v.reference), EscapeMarkup(v.candidate));
   if (!v.prompts.empty()) out += PromptTable(v);
   for (const ReportSection& section : reported.sections) out += SectionOf(section);
+  out += PassageCard(v);
   for (const PromptComparison& prompt : v.prompts) out += PromptCard(prompt);
   if (!v.notes.empty()) {
     out += "<section class=\"card\"><h3>What else to know</h3><ul>";

@@ -48,10 +48,20 @@ std::string Case(const Verification& v, const PromptComparison& p, Counts& count
          fmt::format("      <system-out>{}</system-out>\n    </testcase>\n", EscapeMarkup(numbers));
 }
 
+// What the candidate could not take is no test.
+std::string PassageCase(const Verification& v, const PassageComparison& p, Counts& counts) {
+  if (p.verdict == Verdict::kNotComparable) return "";
+  PromptComparison compared{.name = fmt::format("{} ({})", p.prompt, PassageName(p.passage)),
+                            .verdict = p.verdict};
+  compared.sentence = fmt::format("{}: {}", p.how, p.sentence);
+  return Case(v, compared, counts);
+}
+
 std::string Suite(const Verification& v, Counts& total) {
   Counts counts;
   std::string cases;
   for (const PromptComparison& prompt : v.prompts) cases += Case(v, prompt, counts);
+  for (const PassageComparison& passage : v.passages) cases += PassageCase(v, passage, counts);
   // No prompt was run: the verification itself is what failed, or matched in nothing.
   if (v.prompts.empty())
     cases = Case(v, {.name = "verification", .verdict = v.verdict, .sentence = v.sentence}, counts);

@@ -21,6 +21,18 @@
 
 namespace lockstep {
 
+// How a sequence reaches a model. The same sequence must give the same logits by every way.
+enum class Passage : uint8_t {
+  kWhole,        // the prompt in one call (or in such as the program chooses), then token by token
+  kChunked,      // the prompt in calls of Probe::parts
+  kRewound,      // after the prompt Probe::other, then the cache is cut back to the prompt
+  kInterleaved,  // in turn with Probe::other, another sequence with a cache of its own
+  kPaddedBatch,  // in one batch with Probe::other, a longer sequence, padded to its length
+};
+// As reports and probe files have it: "whole", "parts", "rewound", "interleaved", "padded_batch".
+std::string_view PassageName(Passage passage);
+std::optional<Passage> PassageNamed(std::string_view name);
+
 // One prompt put to a subject. The ids are given, so that a difference of tokenizers is found
 // before and not taken for a difference of models.
 struct Probe {
@@ -33,6 +45,12 @@ struct Probe {
   bool measure_noise = false;           // also run in fp64 and report max |fp32 - fp64|
   bool hidden = false;                  // hidden states of every layer
   std::vector<TapPlace> taps;           // intermediates of the prompt
+  // Of another way than whole neither hidden states nor taps nor noise are asked for.
+  Passage passage = Passage::kWhole;
+  std::vector<int64_t> parts;  // kChunked: ids of each call, together all
+  // kRewound: tokens to be forgotten. kInterleaved, kPaddedBatch: the other sequence's prompt; its
+  // tokens after that are its ids over again. Not empty.
+  std::vector<int32_t> other;
 };
 
 // What a subject keeps of the numbers in between, by its own account.
@@ -66,6 +84,7 @@ class Subject {
     bool measures_noise = false;
     bool hidden = false;  // can give hidden states of every layer
     Precision precision = Precision::kFull;
+    std::vector<Passage> passages;  // besides kWhole
   };
 
   virtual ~Subject() = default;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "verify/passages.h"
+
 namespace lockstep {
 namespace {
 
@@ -135,6 +137,13 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
 
   const bool all_positions = reference.Can().all_positions && candidate.Can().all_positions &&
                              !(reference.Can().any_prompt && candidate.Can().any_prompt);
+  const std::vector<size_t> again =
+      options.passages && !candidate.Can().passages.empty()
+          ? ProbesForPassages(plan,
+                              reference.spec() != nullptr ? reference.spec() : candidate.spec())
+          : std::vector<size_t>{};
+  std::vector<PlainRun> plain;  // in the order of `again`
+  plain.resize(again.size());
   for (size_t i = 0; i < plan.probes.size(); ++i) {
     Probe probe = plan.probes[i];
     probe.all_positions = all_positions;
@@ -170,6 +179,8 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
         compared = CompareRuns(*a, *b, options.steps, measured, *rounding);
     }
     compared.name = probe.name;
+    if (const auto found = std::ranges::find(again, i); found != again.end() && a && b)
+      plain[static_cast<size_t>(found - again.begin())] = {plan.probes[i], *a, *b, compared, {}};
     const bool answered =
         compared.verdict != Verdict::kSubjectFailed && compared.verdict != Verdict::kNotComparable;
     if (!plan.token_faults[i].empty() && answered) {
@@ -188,12 +199,23 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
     }
     out.prompts.push_back(std::move(compared));
   }
+  std::erase_if(plain, [](const PlainRun& run) {
+    return run.compared.verdict == Verdict::kSubjectFailed ||
+           run.compared.verdict == Verdict::kNotComparable || run.probe.ids.empty();
+  });
+  for (PlainRun& run : plain)
+    run.rounding = [&](double enough) {
+      return RoundingOf(reference, run.reference, candidate, run.candidate, enough, progress);
+    };
+  LS_TRY(out.passages, ComparePassages(reference, candidate, plan, plain, progress));
+  for (std::string& note : PassageNotes(out.passages)) out.notes.push_back(std::move(note));
   // Some notes are known only after a run: what a server did not show.
   plan.notes.insert(plan.notes.end(), out.notes.begin(), out.notes.end());
   out.notes = NotesOf(reference, candidate);
   out.notes.insert(out.notes.end(), plan.notes.begin(), plan.notes.end());
   out.verdict = Worst(out.prompts);
   out.sentence = Sentence(out);
+  ConcludePassages(out);
   return out;
 }
 

@@ -82,12 +82,27 @@ struct PromptComparison {
   int64_t top1_equal() const;  // of steps
 };
 
+// A prompt that reached the candidate by another way than whole. Its logits are compared with the
+// reference's where those of the plain run agree with it, else with the plain run's own.
+struct PassageComparison {
+  Passage passage = Passage::kChunked;
+  std::string prompt;                 // its name
+  std::string how;                    // "when the prompt comes in calls of 1, 3 and 4 tokens"
+  Verdict verdict = Verdict::kMatch;  // kNotComparable: the candidate could not take it
+  std::string sentence;               // with numbers; of what could not be taken the error
+  double max_abs = 0, allowed = 0;
+  // Of a difference, where both ways can be asked for logits of every position: the first id of the
+  // prompt behind which they lie too far apart.
+  std::optional<int64_t> first_position;
+};
+
 struct Verification {
   std::string reference, candidate;  // names
   Verdict verdict = Verdict::kMatch;
   std::string sentence;
   std::vector<PromptComparison> prompts;
-  std::vector<std::string> notes;  // what a person should know and no error
+  std::vector<PassageComparison> passages;  // verify/passages.h; those asked
+  std::vector<std::string> notes;           // what a person should know and no error
 };
 
 struct NamedPrompt {
@@ -111,6 +126,7 @@ struct VerifyOptions {
   // Where prompts are the built-in ones, also those that the model's facts ask for (DeriveProbes)
   // of at most so many tokens, and what tokenizers get wrong; 0: none.
   int64_t longest = 0;
+  bool passages = true;  // also by the other ways that the candidate can take (verify/passages.h)
 };
 
 // What both sides will be asked, and what the two tokenizers disagree about.

@@ -1,0 +1,135 @@
+#include "subjects/onnx_passages.h"
+
+#include <algorithm>
+
+#include "subjects/onnx_run.h"
+
+namespace lockstep {
+namespace {
+
+using What = OnnxFed::What;
+
+bool Feeds(const OnnxContract& contract, What what) {
+  return std::ranges::any_of(contract.fed, [&](const OnnxFed& f) { return f.what == what; });
+}
+
+bool AnyCache(const OnnxContract& contract, OnnxCache::Kind kind) {
+  return std::ranges::any_of(contract.caches, [&](const OnnxCache& c) { return c.kind == kind; });
+}
+
+bool AnyNode(const OnnxModel& model, std::string_view op_type) {
+  return std::ranges::any_of(model.nodes(),
+                             [&](const OnnxNode& node) { return node.op_type == op_type; });
+}
+
+// Two rows at once, and a way to say which of their ids are padding.
+bool TakesBatch(const OnnxModel& model, const OnnxContract& contract) {
+  if (!contract.free_batch || !Feeds(contract, What::kMask)) return false;
+  if (Feeds(contract, What::kCachePosition) || Feeds(contract, What::kPastLength)) return false;
+  // A convolution's state, and a window's few rows, would take padding for tokens.
+  if (AnyCache(contract, OnnxCache::Kind::kState) || AnyCache(contract, OnnxCache::Kind::kWindow))
+    return false;
+  if (PaddingSideOf(model) == PaddingSide::kRight)
+    return !contract.pruned_head && !AnyNode(model, "Attention") &&
+           !AnyNode(model, "MultiHeadAttention");
+  // Without them the graph counts padding as positions, or not: it is not said.
+  return Feeds(contract, What::kPositions) && !AnyCache(contract, OnnxCache::Kind::kBuffer);
+}
+
+class OnnxSequence : public PassageSequence {
+ public:
+  OnnxSequence(OnnxRun run, const OrtSession::KeepGoing& keep_going)
+      : run_(std::move(run)), keep_going_(keep_going) {}
+
+  Result<LogitRows> Append(std::span<const int32_t> ids, bool all) override {
+    LS_RETURN_IF_ERROR(run_.Append(ids, keep_going_));
+    if (all && run_.rows() != static_cast<int64_t>(ids.size()))
+      return UnsupportedError("the graph gives logits of the last position alone");
+    LogitRows out;
+    for (int64_t r = all ? 0 : run_.rows() - 1; r < run_.rows(); ++r) {
+      const std::vector<float> row = run_.Row(r);
+      out.emplace_back(row.begin(), row.end());
+    }
+    return out;
+  }
+
+  Status CutBack(int64_t length) override { return run_.CutBack(length); }
+
+ private:
+  OnnxRun run_;
+  const OrtSession::KeepGoing keep_going_;
+};
+
+class OnnxBatch : public PassageBatch {
+ public:
+  OnnxBatch(OnnxRun run, PaddingSide side, const OrtSession::KeepGoing& keep_going)
+      : run_(std::move(run)), side_(side), keep_going_(keep_going) {}
+
+  Result<LogitRows> Append(std::span<const int32_t> first, std::span<const int32_t> second,
+                           bool all) override {
+    const size_t columns = std::max(first.size(), second.size());
+    std::vector<OnnxRun::PaddedRow> rows;
+    for (const auto& ids : {first, second})
+      rows.push_back({.ids = {ids.begin(), ids.end()},
+                      .padding = columns - ids.size(),
+                      .left = side_ == PaddingSide::kLeft});
+    LS_RETURN_IF_ERROR(run_.AppendBatch(rows, keep_going_));
+    const auto count = static_cast<int64_t>(first.size());
+    if (run_.rows() != static_cast<int64_t>(columns))
+      return UnsupportedError("the graph gives logits of the last position alone");
+    const int64_t begin = side_ == PaddingSide::kLeft ? run_.rows() - count : 0;
+    LogitRows out;
+    for (int64_t r = all ? 0 : count - 1; r < count; ++r) {
+      const std::vector<float> row = run_.Row(begin + r);
+      out.emplace_back(row.begin(), row.end());
+    }
+    return out;
+  }
+
+ private:
+  OnnxRun run_;
+  PaddingSide side_;
+  const OrtSession::KeepGoing keep_going_;
+};
+
+}  // namespace
+
+PaddingSide PaddingSideOf(const OnnxModel& model) {
+  return AnyNode(model, "GroupQueryAttention") ? PaddingSide::kRight : PaddingSide::kLeft;
+}
+
+std::vector<Passage> OnnxPassagesOf(const OnnxModel& model, const OnnxContract& contract) {
+  if (contract.caches.empty()) return {};  // every step runs the whole sequence anyway
+  std::vector<Passage> out;
+  // A branch on the length (longrope's two sets of angles): a token's numbers then depend on the
+  // call that it comes in, by definition.
+  const bool branches = AnyNode(model, "If");
+  if (!branches) out.push_back(Passage::kChunked);
+  if (!branches && !AnyCache(contract, OnnxCache::Kind::kState)) out.push_back(Passage::kRewound);
+  out.push_back(Passage::kInterleaved);
+  if (!branches && TakesBatch(model, contract)) out.push_back(Passage::kPaddedBatch);
+  return out;
+}
+
+PassageMaker OnnxPassages(std::shared_ptr<const OrtRuntime> runtime, OrtSession& session,
+                          const OnnxContract& contract, PaddingSide side,
+                          OrtSession::KeepGoing keep_going) {
+  const auto start = [runtime = std::move(runtime), &session, &contract](
+                         int64_t capacity, int64_t batch) -> Result<OnnxRun> {
+    LS_TRY(OnnxRun run, OnnxRun::Start(runtime, session, contract, capacity, batch));
+    run.AllowNoNumbers();
+    return run;
+  };
+  return {.sequence = [start,
+                       keep_going](int64_t capacity) -> Result<std::unique_ptr<PassageSequence>> {
+            LS_TRY(OnnxRun run, start(capacity, 1));
+            return std::make_unique<OnnxSequence>(std::move(run), keep_going);
+          },
+          .batch = [start, side,
+                    keep_going](int64_t capacity) -> Result<std::unique_ptr<PassageBatch>> {
+            LS_TRY(OnnxRun run, start(capacity, 2));
+            return std::make_unique<OnnxBatch>(std::move(run), side, keep_going);
+          }};
+}
+
+}  // namespace lockstep
