@@ -22,6 +22,25 @@ bool AnyNode(const OnnxModel& model, std::string_view op_type) {
                              [&](const OnnxNode& node) { return node.op_type == op_type; });
 }
 
+// Longrope and dynamic RoPE, as builders write them: a branch on the length (genai), or the largest
+// position of the call, which then chooses the angles (mobius, transformers). A token's numbers
+// depend on the call that it comes in, by definition.
+bool DependsOnCall(const OnnxModel& model, const OnnxContract& contract) {
+  const auto is_position = [&](std::string_view name) {
+    return std::ranges::any_of(contract.fed, [&](const OnnxFed& f) {
+      return f.what == What::kPositions && f.name == name;
+    });
+  };
+  return std::ranges::any_of(model.nodes(), [&](const OnnxNode& node) {
+    if (node.op_type == "If") return true;
+    if (node.op_type != "ReduceMax") return false;
+    std::string_view source = node.Input(0);
+    if (const OnnxNode* cast = model.Producer(source); cast != nullptr && cast->op_type == "Cast")
+      source = cast->Input(0);
+    return is_position(source);
+  });
+}
+
 // Two rows at once, and a way to say which of their ids are padding.
 bool TakesBatch(const OnnxModel& model, const OnnxContract& contract) {
   if (!contract.free_batch || !Feeds(contract, What::kMask)) return false;
@@ -101,13 +120,11 @@ PaddingSide PaddingSideOf(const OnnxModel& model) {
 std::vector<Passage> OnnxPassagesOf(const OnnxModel& model, const OnnxContract& contract) {
   if (contract.caches.empty()) return {};  // every step runs the whole sequence anyway
   std::vector<Passage> out;
-  // A branch on the length (longrope's two sets of angles): a token's numbers then depend on the
-  // call that it comes in, by definition.
-  const bool branches = AnyNode(model, "If");
-  if (!branches) out.push_back(Passage::kChunked);
-  if (!branches && !AnyCache(contract, OnnxCache::Kind::kState)) out.push_back(Passage::kRewound);
+  const bool depends = DependsOnCall(model, contract);
+  if (!depends) out.push_back(Passage::kChunked);
+  if (!depends && !AnyCache(contract, OnnxCache::Kind::kState)) out.push_back(Passage::kRewound);
   out.push_back(Passage::kInterleaved);
-  if (!branches && TakesBatch(model, contract)) out.push_back(Passage::kPaddedBatch);
+  if (!depends && TakesBatch(model, contract)) out.push_back(Passage::kPaddedBatch);
   return out;
 }
 

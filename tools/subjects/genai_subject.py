@@ -19,14 +19,19 @@ class GenAi:
         self.context = config["model"]["context_length"]
         self.vocab_size = config["model"]["vocab_size"]
         self.name = f"onnxruntime-genai {og.__version__}"
+        self.passages = ["parts", "rewound", "interleaved"]
 
-    def run(self, ids, steps):
+    def sequence(self, capacity):
         params = og.GeneratorParams(self.model)
-        params.set_search_options(max_length=min(self.context, len(ids) + max(steps, 1)), do_sample=False)
+        params.set_search_options(max_length=min(self.context, capacity), do_sample=False)
         generator = og.Generator(self.model, params)
         def feed(new):
             generator.append_tokens(np.array(new, dtype=np.int32))
             return np.array(generator.get_logits(), dtype=np.float32).reshape(-1, self.vocab_size)[-1]
+        return feed, generator.rewind_to
+
+    def run(self, ids, steps):
+        feed, _ = self.sequence(len(ids) + max(steps, 1))
         return greedy_rows(lambda: feed(ids), lambda token: feed([token]), steps)
 
 if len(sys.argv) != 2:
