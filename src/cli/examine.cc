@@ -151,8 +151,8 @@ Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& re
         v.prompts.size(), WorstOf(plain), before);
     return std::nullopt;
   }
-  if (!PromptsDiffer(plain)) {  // a passage alone does
-    v.sentence = plain.sentence;
+  if (plain.verdict == Verdict::kDiffers && !PromptsDiffer(plain)) {  // a passage alone does
+    v.sentence = fmt::format("{}: {}", out.base, plain.sentence);
     return std::nullopt;
   }
   if (own.weights.rounder.empty()) return own;
@@ -293,12 +293,15 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
     auto compared = CompareOnOwnWeights(*checkpoint, onnx->model(), candidate, options.verify, pool,
                                         progress, out);
     if (!compared && IsInterrupted(compared.error())) return tl::unexpected(compared.error());
-    if (compared)
+    const bool tried = compared.has_value();
+    if (tried)
       own = *std::move(compared);
     else
       v.notes.push_back(
           fmt::format("the candidate's own codes were not tried: {}", compared.error().message));
     if (v.verdict != Verdict::kDiffers) return out;
+    // What the prompts show is explained; what is left is a passage.
+    if (tried && !own && !out.base.empty()) return out;
   }
   if (out.audit && other != nullptr && out.audit->healthy()) {
     // The same facts, and weights that follow the reference's in fewer bits: the reference runs

@@ -7,8 +7,8 @@
 
 #include "formats/onnx.h"
 #include "ort/ort_session.h"
-#include "subjects/onnx_contract.h"
 #include "spec/run_spec.h"
+#include "subjects/onnx_contract.h"
 #include "subjects/passage_run.h"
 
 namespace lockstep {

@@ -259,10 +259,14 @@ void ConcludePassages(Verification& v) {
   }
   const bool same = Agrees(v.verdict) || v.verdict == Verdict::kQuantizedWeights;
   if (!same) return;
+  v.sentence =
+      v.verdict == Verdict::kMatch
+          ? fmt::format(
+                "the candidate gives the reference's logits when a prompt comes whole, and "
+                "differs only {}",
+                told)
+          : fmt::format("{}; but it differs from that {}", v.sentence, told);
   v.verdict = Verdict::kDiffers;
-  v.sentence = fmt::format(
-      "the candidate gives the reference's logits when a prompt comes whole, and differs only {}",
-      told);
 }
 
 }  // namespace lockstep
