@@ -89,6 +89,8 @@ struct WeightResult {
   int bits = 0;  // of kQuantized,
   int64_t block = 0;
   std::optional<WeightId> other;
+  int64_t not_finite = 0;            // numbers of the candidate's that are NaN or infinite,
+  int64_t reference_not_finite = 0;  // and of the reference's own
 };
 
 struct AuditReport {

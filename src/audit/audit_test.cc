@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "audit/audit_testing.h"
 #include "audit/candidate_weights.h"
 #include "audit/repair.h"
 #include "model/apply_edit.h"
@@ -15,63 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
-
-const fs::path kGemma = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/onnx/gemma2";
-
-// A folder that vanishes with the test.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "audit-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Scratch() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  fs::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
-template <typename T>
-T Must(Result<T> result) {
-  EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
-  if (!result) std::abort();
-  return *std::move(result);
-}
-
-struct Pair {
-  Model reference;
-  OnnxModel candidate;
-  AuditReport report;
-};
-
-Pair Look(const fs::path& reference, const fs::path& candidate) {
-  Pair pair{Must(LoadModel(reference)), Must(OnnxModel::Open(candidate)), {}};
-  pair.report = Must(Audit(pair.reference, pair.candidate));
-  return pair;
-}
-
-std::vector<std::string> Wheres(const AuditReport& report) {
-  std::vector<std::string> out;
-  for (const Finding& finding : report.findings) out.push_back(finding.where);
-  return out;
-}
-
-std::string All(const AuditReport& report) {
-  std::string out;
-  for (const Finding& finding : report.findings) out += finding.sentence + "\n";
-  return out;
-}
-
-int64_t CountOf(const AuditReport& report, WeightState state) {
-  return std::count_if(report.weights.begin(), report.weights.end(),
-                       [&](const auto& w) { return w.second.state == state; });
-}
 
 // Two builders' exports of one checkpoint (bf16 weights, a window on the even layers).
 class Builders : public testing::TestWithParam<const char*> {};
@@ -146,24 +90,6 @@ struct Injection {
   void (*inject)(const OnnxModel& model, OnnxPatch& patch);
   const char* sentence;  // a part of the one that tells it
 };
-
-size_t NodeOf(const OnnxModel& model, std::string_view op, size_t nth = 0) {
-  for (const OnnxNode& node : model.nodes())
-    if (node.op_type == op && nth-- == 0) return node.index;
-  ADD_FAILURE() << op;
-  return 0;
-}
-
-const OnnxTensor& MatrixAt(const OnnxModel& model, size_t node) {
-  return *model.Tensor(model.nodes()[node].Input(1));
-}
-
-void Multiply(const OnnxModel& model, size_t node, double factor, OnnxPatch& patch) {
-  const OnnxTensor& tensor = MatrixAt(model, node);
-  auto numbers = *ReadDoubles(tensor);
-  for (double& x : numbers) x *= factor;
-  patch.tensors.push_back({.name = tensor.name, .bytes = *EncodeNumbers(numbers, tensor.type)});
-}
 
 const Injection kInjections[] = {
     {"attention_scale",

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "audit/findings.h"
+#include "audit/walk.h"
 #include "base/dtype.h"
 #include "spec/fields.h"
 
@@ -38,7 +39,13 @@ double Effective(const Scale& scale) {
 
 double Effective(const FoundScale& scale) { return scale.divides ? 1 / scale.value : scale.value; }
 
-std::string ScaleJson(double value) {
+// A number as an edit writes it; absent where no edit can (JSON has no NaN).
+std::optional<std::string> NumberJson(double x) {
+  return std::isfinite(x) ? std::optional(Json(x).dump()) : std::nullopt;
+}
+
+std::optional<std::string> ScaleJson(double value) {
+  if (!std::isfinite(value)) return std::nullopt;
   Json json = Json::object();
   json["value"] = value;
   json["divide"] = false;
@@ -46,7 +53,9 @@ std::string ScaleJson(double value) {
   return json.dump();
 }
 
-std::string Number(double x) { return fmt::format("{:.9g}", x); }
+std::string Number(double x) {
+  return std::isfinite(x) ? fmt::format("{:.9g}", x) : "a number that is not finite";
+}
 std::string NumberOrNone(const std::optional<double>& x) { return x ? Number(*x) : "none"; }
 
 class Facts {
@@ -142,8 +151,8 @@ class Facts {
     RawFinding raw{.kind = FindingKind::kNorm, .layer = layer, .path = path + ".eps"};
     raw.what = "another epsilon of the norm";
     raw.expected = fmt::format("{:.6g}", expected.eps);
-    raw.found = fmt::format("{:.6g}", found.eps);
-    raw.edit_json = Json(found.eps).dump();
+    raw.found = std::isfinite(found.eps) ? fmt::format("{:.6g}", found.eps) : Number(found.eps);
+    raw.edit_json = NumberJson(found.eps);
     raw.patch.attributes.push_back(
         {.node = Source(found.node), .name = "epsilon", .value = static_cast<float>(expected.eps)});
     out_.Add(std::move(raw));
@@ -197,10 +206,12 @@ class Facts {
                                   want / found.scale * *factor, raw.patch))
           raw.how_to = "export again with this scale: no factor in the graph stands for it";
       } else {
-        raw.patch.attributes.push_back(
-            {.node = Source(found.node),
-             .name = "scale",
-             .value = static_cast<float>(old > 0 ? want / found.scale * old : want)});
+        const double scale = old > 0 ? want / found.scale * old : want;
+        if (std::isfinite(scale) && HasAttribute(found.node, "scale"))
+          raw.patch.attributes.push_back(
+              {.node = Source(found.node), .name = "scale", .value = static_cast<float>(scale)});
+        else
+          raw.how_to = "export again with this scale: the operator has no such attribute";
       }
       out_.Add(std::move(raw));
     }
@@ -212,12 +223,15 @@ class Facts {
       raw.what = "another soft cap of attention";
       raw.expected = NumberOrNone(expected.logit_softcap);
       raw.found = NumberOrNone(found.softcap);
-      raw.edit_json = found.softcap ? Json(*found.softcap).dump() : "null";
-      if (found.elementary) raw.how_to = "export again with the soft cap";
-      raw.patch.attributes.push_back(
-          {.node = Source(found.node),
-           .name = "softcap",
-           .value = static_cast<float>(expected.logit_softcap.value_or(0))});
+      raw.edit_json = found.softcap ? NumberJson(*found.softcap) : "null";
+      if (!found.elementary && HasAttribute(found.node, "softcap"))
+        raw.patch.attributes.push_back(
+            {.node = Source(found.node),
+             .name = "softcap",
+             .value = static_cast<float>(expected.logit_softcap.value_or(0))});
+      else
+        raw.how_to = fmt::format("export again with the soft cap: {} has no attribute for it",
+                                 graph_.node(found.node).op);
       out_.Add(std::move(raw));
     }
     if (expected.clip_qkv && found.clip && !Same(*expected.clip_qkv, *found.clip)) {
@@ -225,10 +239,14 @@ class Facts {
       raw.what = "another clamp of q, k and v";
       raw.expected = Number(*expected.clip_qkv);
       raw.found = Number(*found.clip);
-      raw.edit_json = Json(*found.clip).dump();
+      raw.edit_json = NumberJson(*found.clip);
       raw.how_to = "export again with this clamp";
       out_.Add(std::move(raw));
     }
+  }
+
+  bool HasAttribute(int node, std::string_view attribute) const {
+    return AttentionHas(graph_.node(node).op, graph_.node(node).microsoft, attribute);
   }
 
   using Window = std::optional<int64_t>;
@@ -476,7 +494,7 @@ class Facts {
         want && !got ? "the soft cap of the logits is missing" : "another soft cap of the logits";
     raw.expected = NumberOrNone(want);
     raw.found = NumberOrNone(got);
-    raw.edit_json = got ? Json(*got).dump() : "null";
+    raw.edit_json = got ? NumberJson(*got) : "null";
     const bool done =
         want && got &&
         SetScalar(graph_, found_.softcap_divide, found_.softcap_divide_node, *want, raw.patch) &&

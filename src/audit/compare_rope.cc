@@ -54,7 +54,7 @@ bool SameFrequencies(const Table& table, const RopeSpec& rope, int64_t length) {
   const std::vector<float> expected = InverseFrequencies(rope, length);
   if (expected.size() != table.inverse.size()) return false;
   for (size_t i = 0; i < expected.size(); ++i)
-    if (std::abs(table.inverse[i] - double{expected[i]}) > kSameFrequency * double{expected[i]})
+    if (!(std::abs(table.inverse[i] - double{expected[i]}) <= kSameFrequency * double{expected[i]}))
       return false;
   return true;
 }
@@ -295,6 +295,9 @@ class Ropes {
       raw.found = RopeText(named->rope);
       raw.what = named->what;
       raw.edit_json = RopeJson(layer, named->rope);
+    } else if (!std::isfinite(table->amplitude)) {
+      raw.what = "the tables of cosines and sines hold numbers that are not finite";
+      raw.found = "NaN or infinite entries";
     } else {
       raw.what = "other factors on cos and sin";
       raw.found = fmt::format("a factor of {:.6g}", table->amplitude);
@@ -324,7 +327,7 @@ class Ropes {
       const OnnxTensor& tensor = graph_.model().tensors()[static_cast<size_t>(view.tensor)];
       if (tensor.dims != view.shape) return false;
       const std::vector<float>& values = cos ? right.cos : right.sin;
-      auto bytes = EncodeNumbers(std::vector<double>(values.begin(), values.end()), tensor.type);
+      auto bytes = EncodeFinite(std::vector<double>(values.begin(), values.end()), tensor.type);
       if (!bytes) return false;
       patch.tensors.push_back({.name = tensor.name,
                                .bytes = *std::move(bytes),

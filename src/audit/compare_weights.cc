@@ -211,6 +211,12 @@ class Comparer {
     const Sums sums = SumsOf(ref, *got);
     result.max_abs = sums.max_abs;
     result.correlation = sums.correlation();
+    result.not_finite = sums.not_finite_b;
+    result.reference_not_finite = sums.not_finite_a;
+    if (sums.not_finite_a > 0 || sums.not_finite_b > 0) {
+      result.state = WeightState::kDiffers;
+      return result;
+    }
     const double size = std::max(sums.largest, OffsetOf(slot.id));
     if (sums.max_abs <= kFolded * size) {
       result.state = WeightState::kEqual;
@@ -310,7 +316,8 @@ class Comparer {
         view = matrix->second.matrix.values;
     }
     if (!view || view->elements() != ref.rows * ref.cols) return false;
-    if (SharedByAnother(weight, *view)) return slot.id.part == Part::kWeight && Replace(slot, raw);
+    if (SharedByAnother(slot.id, *view))
+      return slot.id.part == Part::kWeight && (Replace(slot, raw) || ReplaceNorm(slot, raw));
     std::vector<float> values(static_cast<size_t>(ref.rows * ref.cols));
     for (int64_t r = 0; r < ref.rows; ++r) ref.read(r, values.data() + r * ref.cols);
     auto patch = PatchOf(graph_, *view, values);
@@ -321,15 +328,58 @@ class Comparer {
 
   // Another weight lies in the same place: what is written there would change both.
   bool SharedByAnother(const WeightId& id, const ConstantView& view) const {
-    for (const auto& [other, matrix] : found().matrices)
-      if (!(other == id) && !matrix.matrix.codes && matrix.matrix.values.tensor == view.tensor &&
-          matrix.matrix.values.offset == view.offset && !(HeadOrTable(other) && HeadOrTable(id)))
+    const auto in_place = [&](Role role, int32_t layer, int32_t expert, Part part,
+                              const std::optional<ConstantView>& other) {
+      const WeightId its{role, part, layer, expert};
+      return other && !(its == id) && other->tensor == view.tensor &&
+             other->offset == view.offset && !(OneTable(its) && OneTable(id));
+    };
+    for (const auto& [w, matrix] : found().matrices)
+      if ((!matrix.matrix.codes &&
+           in_place(w.role, w.layer, w.expert, Part::kWeight, matrix.matrix.values)) ||
+          in_place(w.role, w.layer, w.expert, Part::kBias, matrix.bias))
         return true;
-    return false;
+    for (const auto& [w, norm] : found().norms)
+      if (in_place(w.role, w.layer, w.expert, Part::kWeight, norm.weight) ||
+          in_place(w.role, w.layer, w.expert, Part::kBias, norm.bias))
+        return true;
+    return std::ranges::any_of(found().vectors, [&](const auto& vector) {
+      const WeightId& w = vector.first;
+      return in_place(w.role, w.layer, w.expert, w.part, vector.second);
+    });
   }
 
-  static bool HeadOrTable(const WeightId& id) {
-    return id.role == Role::kLmHead || id.role == Role::kEmbedTokens;
+  // The head that reads the table of embeddings is no other weight.
+  bool OneTable(const WeightId& id) const {
+    return reference_.spec.lm_head.tied && id.part == Part::kWeight &&
+           (id.role == Role::kLmHead || id.role == Role::kEmbedTokens);
+  }
+
+  // A constant of its own for a norm.
+  bool ReplaceNorm(const WeightSlot& slot, RawFinding& raw) const {
+    const auto norm = found().norms.find(slot.id);
+    if (norm == found().norms.end() || !norm->second.weight) return false;
+    const int n = norm->second.node;
+    const auto source = static_cast<size_t>(graph_.node(n).source);
+    if (source == 0) return false;
+    for (size_t s = 0; s < graph_.node(n).in.size(); ++s) {
+      const auto stored = graph_.Constant(graph_.node(n).In(s));
+      if (!stored || !(*stored == *norm->second.weight) || stored->shape.size() != 1) continue;
+      const std::vector<float> row =
+          OfReference(*reference_.weights.Find(slot.id), NormOf(slot.id)).Row(0);
+      const OnnxType type = graph_.model().tensors()[static_cast<size_t>(stored->tensor)].type;
+      auto bytes = EncodeFinite(std::vector<double>(row.begin(), row.end()), type);
+      if (!bytes) return false;
+      const std::string name = graph_.Name(graph_.node(n).Out(0)) + "_weight";
+      raw.patch.nodes.push_back(
+          {.after = source - 1,
+           .op_type = "Constant",
+           .outputs = {name},
+           .value = OnnxPatch::Node::Value{type, stored->shape, *std::move(bytes)}});
+      raw.patch.inputs.push_back({.node = source, .slot = s, .value = name});
+      return true;
+    }
+    return false;
   }
 
   // A constant of its own for the node that multiplies.
@@ -350,7 +400,7 @@ class Comparer {
         numbers[static_cast<size_t>(c * slot.rows + r)] = row[static_cast<size_t>(c)];
     }
     const OnnxType type = TypeOfSums(matrix->second);
-    auto bytes = EncodeNumbers(numbers, type);
+    auto bytes = EncodeFinite(numbers, type);
     if (!bytes) return false;
     const std::string name = graph_.Name(graph_.node(n).Out(0)) + "_weight";
     raw.patch.nodes.push_back(
@@ -389,7 +439,7 @@ class Comparer {
     std::vector<double> numbers(static_cast<size_t>(all.rows), 0.0);
     for (int64_t i = 0; i < bias.cols; ++i)
       numbers[static_cast<size_t>(first + i * step)] = values[static_cast<size_t>(i)];
-    auto bytes = EncodeNumbers(numbers, type);
+    auto bytes = EncodeFinite(numbers, type);
     if (!bytes) return false;
     const auto source = static_cast<size_t>(graph_.node(n).source);
     const std::string& name = graph_.Name(out);
@@ -406,7 +456,8 @@ class Comparer {
   }
 
   // Scales that make the codes that are there follow the reference again: per block, the one with
-  // the least squared error. False when the codes do not follow it under any.
+  // the least squared error. False when the codes are not sound with these either: a code, a zero
+  // point or an order that is wrong is no matter of scales.
   bool RepairScales(const WeightSlot& slot, RawFinding& raw) const {
     const auto found = this->found().matrices.find(slot.id);
     if (found == this->found().matrices.end() || !found->second.matrix.codes) return false;
@@ -420,9 +471,13 @@ class Comparer {
                             .shape = {matrix.rows, codes.blocks},
                             .strides = {matrix.row_step * codes.blocks, 1},
                             .offset = matrix.first_row * codes.blocks};
-    std::vector<float> fitted, row(static_cast<size_t>(matrix.cols));
+    std::vector<float> fitted;
     Sums sums;
+    // The codes with a row's fitted scales, as they will be stored.
+    std::vector<float> refitted(static_cast<size_t>(matrix.rows * matrix.cols));
     for (int64_t r = 0; r < matrix.rows; ++r) {
+      const std::span<float> row(refitted.data() + r * matrix.cols,
+                                 static_cast<size_t>(matrix.cols));
       matrix.ReadRow(graph_, r, row.data());
       const std::vector<float> want = ref.Row(r);
       for (int64_t b = 0; b < codes.blocks; ++b) {
@@ -433,19 +488,36 @@ class Comparer {
           cw += double{row[c]} * double{want[c]};
           cc += double{row[c]} * double{row[c]};
         }
-        fitted.push_back(cc > 0 ? static_cast<float>(cw / cc) : 0.0f);
+        fitted.push_back(AsStored(cc > 0 ? cw / cc : 0, scales.type));
         for (size_t c = begin; c < end; ++c) row[c] *= fitted.back();
       }
       sums.Add(want, row);
     }
-    if (sums.correlation() < kSameCodes || scales.elements < view.elements()) return false;
+    const Rows mended{matrix.rows, matrix.cols, [&](int64_t row, float* out) {
+                        std::copy_n(refitted.data() + row * matrix.cols, matrix.cols, out);
+                      }};
+    if (!AreSoundCodes(sums, codes.bits) ||
+        !EveryBlockFollows(ref, mended, codes.bits, codes.block) ||
+        scales.elements < view.elements())
+      return false;
+    // Where other rows read these scales, their weight would change as well.
+    for (const auto& [id, other] : this->found().matrices)
+      if (!(id == slot.id) && other.matrix.codes && other.matrix.codes->scales == codes.scales &&
+          other.matrix.first_row == matrix.first_row && !(OneTable(id) && OneTable(slot.id)))
+        return false;
     auto patch = PatchOf(graph_, view, fitted);
     if (!patch) return false;
     raw.patch.tensors.push_back(*std::move(patch));
     raw.what = "the codes are right, and their scales are not";
-    raw.expected.clear();
-    raw.found.clear();
+    raw.expected = "scales under which the codes follow the checkpoint's numbers";
+    raw.found = "others";
     return true;
+  }
+
+  static float AsStored(double scale, OnnxType type) {
+    const auto single = static_cast<float>(scale);
+    if (type == OnnxType::kFloat16) return ToFloat(ToFloat16(single));
+    return type == OnnxType::kBFloat16 ? ToFloat(ToBFloat16(single)) : single;
   }
 
   OnnxType TypeOfSums(const FoundMatrix& matrix) const {
@@ -542,19 +614,37 @@ class Comparer {
         has_edit = id.part == Part::kBias;
         break;
       case WeightState::kDiffers:
-        raw.what = "holds other numbers";
-        raw.expected = "the checkpoint's";
-        raw.found = fmt::format("correlation {:.3f}", result.correlation);
         has_edit = false;
+        raw.expected = "the checkpoint's numbers";
+        raw.found = fmt::format("correlation {:.3f}", result.correlation);
+        raw.what = "holds other numbers";
+        if (result.not_finite > 0) {
+          raw.what = "holds numbers that are not finite";
+          raw.found = fmt::format("{} that are NaN or infinite", result.not_finite);
+        }
+        if (result.reference_not_finite > 0) {
+          raw.what = "the reference's own numbers are not all finite";
+          raw.expected = "finite numbers";
+          raw.found =
+              fmt::format("{} in the reference, {} in the candidate that are NaN or infinite",
+                          result.reference_not_finite, result.not_finite);
+          raw.how_to = "mend the reference's checkpoint: NaN and infinities are never written";
+          out_.Add(std::move(raw));
+          return;
+        }
         break;
     }
     if (has_edit && !raw.edit_json) raw.weight_edit = edit;
+    const bool coded = id.part == Part::kWeight && CodesOf(id) != nullptr;
     const bool repaired = result.state == WeightState::kMissing
                               ? InsertBias(slot, raw)
-                              : RepairScales(slot, raw) || Repair(slot, raw);
+                              : (coded ? RepairScales(slot, raw) : Repair(slot, raw));
     if (!repaired)
       raw.how_to = result.state == WeightState::kMissing
                        ? "export again with an exporter that keeps it: the graph adds no such term"
+                   : coded
+                       ? "export again from the checkpoint: the codes themselves are not those of "
+                         "its numbers"
                        : "export again from the checkpoint: the graph keeps it in a form that "
                          "cannot be written in place";
     out_.Add(std::move(raw));

@@ -148,7 +148,7 @@ std::optional<OnnxPatch::Tensor> PatchOf(const Graph& graph, const ConstantView&
   std::vector<double> stored(values.size());
   for (size_t i = 0; i < values.size(); ++i)
     stored[i] = (double{values[i]} - double{view.addend}) / double{view.factor};
-  const auto encoded = EncodeNumbers(stored, tensor.type);
+  const auto encoded = EncodeFinite(stored, tensor.type);
   if (!encoded) return std::nullopt;
   std::vector<int64_t> at(view.shape.size(), 0);
   for (size_t n = 0; n < values.size(); ++n) {

@@ -42,6 +42,9 @@ void CompareRopes(const ModelSpec& spec, const Graph& graph, AuditReport& report
 void CompareConfig(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                    AuditReport& report, Collector& out);
 
+// EncodeNumbers for a repair: absent where a number is not finite, or would not be in this type.
+std::optional<std::vector<std::byte>> EncodeFinite(std::span<const double> numbers, OnnxType type);
+
 // Another number in a scalar's place: the constant is overwritten where only `node` reads it, else
 // the node reads a new one.
 bool SetScalar(const Graph& graph, int constant, int node, double value, OnnxPatch& patch);
@@ -50,7 +53,8 @@ bool InsertScalar(const Graph& graph, int value, std::string_view op, double num
                   OnnxPatch& patch);
 
 // Bytes for the tensor that a view shows, with the view's elements set to `values` (row-major) and
-// every other element as it is. Absent where the type holds no plain numbers.
+// every other element as it is. Absent where the type holds no plain numbers, or not these: NaN and
+// infinities are never written.
 std::optional<OnnxPatch::Tensor> PatchOf(const Graph& graph, const ConstantView& view,
                                          std::span<const float> values);
 

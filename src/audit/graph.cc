@@ -9,9 +9,10 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMaxDepth = 24;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
+constexpr size_t kMaxRank = 16;
 
+// Of a shape whose elements were counted: no product of dimensions overflows.
 std::vector<int64_t> RowMajor(std::span<const int64_t> shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size(); i-- > 1;)
@@ -31,11 +32,11 @@ int64_t Axis(int64_t axis, size_t rank) {
 
 int64_t ConstantView::elements() const {
   int64_t n = 1;
-  for (const int64_t d : shape) n = d == 0 || n > kMaxElements / d ? 0 : n * d;
+  for (const int64_t d : shape) n = d <= 0 || n > kMaxElements / d ? 0 : n * d;
   return n;
 }
 
-Graph::Graph(const OnnxModel& model) : model_(model) {
+Graph::Graph(const OnnxModel& model, const Bypassed& bypassed) : model_(model) {
   std::map<std::string_view, int> number;
   const auto value = [&](const std::string& name) {
     if (name.empty()) return kNoValue;
@@ -46,6 +47,7 @@ Graph::Graph(const OnnxModel& model) : model_(model) {
       consumers_.emplace_back();
       tensor_.push_back(-1);
       input_.push_back(false);
+      output_.push_back(false);
     }
     return at->second;
   };
@@ -57,16 +59,17 @@ Graph::Graph(const OnnxModel& model) : model_(model) {
     if (const int v = value(input.name); v != kNoValue) input_[static_cast<size_t>(v)] = true;
   for (const OnnxNode& from : model.nodes()) {
     const bool constant = from.op_type == "Constant";
+    const int n = static_cast<int>(nodes_.size());
     Node node{.op = from.op_type,
               .microsoft = from.domain == "com.microsoft",
               .source = static_cast<int>(from.index)};
-    const int n = static_cast<int>(nodes_.size());
-    for (const std::string& name : from.inputs) {
-      const int v = value(name);
-      node.in.push_back(v);
-      if (v == kNoValue) continue;
-      auto& users = consumers_[static_cast<size_t>(v)];
-      if (users.empty() || users.back() != n) users.push_back(n);
+    const auto through = bypassed.find(n);
+    for (size_t slot = 0; slot < from.inputs.size(); ++slot)
+      if (through == bypassed.end() || through->second == slot)
+        node.in.push_back(value(from.inputs[slot]));
+    if (through != bypassed.end()) {
+      node.op = "Identity";
+      node.microsoft = false;
     }
     for (const std::string& name : from.outputs) {
       const int v = value(name);
@@ -75,7 +78,58 @@ Graph::Graph(const OnnxModel& model) : model_(model) {
     }
     nodes_.push_back(std::move(node));
   }
-  for (const OnnxValueInfo& output : model.outputs()) value(output.name);
+  for (const OnnxValueInfo& output : model.outputs())
+    if (const int v = value(output.name); v != kNoValue) output_[static_cast<size_t>(v)] = true;
+  DropDead();
+  for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
+    for (const int v : node(n).in) {
+      if (v == kNoValue) continue;
+      auto& users = consumers_[static_cast<size_t>(v)];
+      if (users.empty() || users.back() != n) users.push_back(n);
+    }
+  // A file's nodes stand behind what they read: one pass. What stands before it is no constant.
+  constants_.resize(names_.size());
+  for (size_t v = 0; v < names_.size(); ++v) {
+    if (tensor_[v] < 0) continue;
+    const OnnxTensor& tensor = model_.tensors()[static_cast<size_t>(tensor_[v])];
+    ConstantView view{.tensor = tensor_[v], .shape = tensor.dims, .strides = {}};
+    if (OnnxTypeBits(tensor.type) == 0 || view.elements() == 0 ||
+        view.elements() != tensor.elements || tensor.dims.size() > kMaxRank)
+      continue;
+    view.strides = RowMajor(tensor.dims);
+    constants_[v] = std::move(view);
+  }
+  for (int n = 0; n < static_cast<int>(nodes_.size()); ++n)
+    for (size_t slot = 0; slot < node(n).out.size(); ++slot)
+      if (const int v = node(n).out[slot]; v != kNoValue && Producer(v) == n)
+        if (auto view = Fold(n, slot)) constants_[static_cast<size_t>(v)] = std::move(view);
+}
+
+void Graph::DropDead() {
+  // What the bodies of If and Loop read from outside is not known: there every node may live.
+  for (const OnnxNode& node : model_.nodes())
+    for (const OnnxAttribute& attribute : node.attributes)
+      if (std::holds_alternative<OnnxSubgraph>(attribute.value)) return;
+  std::vector<bool> lives(nodes_.size(), false);
+  std::vector<int> values;
+  for (size_t v = 0; v < names_.size(); ++v)
+    if (output_[v]) values.push_back(static_cast<int>(v));
+  while (!values.empty()) {
+    const int p = Producer(values.back());
+    values.pop_back();
+    if (p < 0 || lives[static_cast<size_t>(p)]) continue;
+    lives[static_cast<size_t>(p)] = true;
+    for (const int in : node(p).in)
+      if (in != kNoValue) values.push_back(in);
+  }
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    if (lives[n] || nodes_[n].op == "Constant") continue;
+    for (const int out : nodes_[n].out)
+      if (out != kNoValue) producer_[static_cast<size_t>(out)] = -1;
+    nodes_[n].in.clear();
+    nodes_[n].out.clear();
+    nodes_[n].op = {};
+  }
 }
 
 int Graph::Producer(int value) const {
@@ -94,6 +148,10 @@ int Graph::Value(std::string_view name) const {
 
 bool Graph::IsInput(int value) const {
   return value != kNoValue && input_[static_cast<size_t>(value)];
+}
+
+bool Graph::IsOutput(int value) const {
+  return value != kNoValue && output_[static_cast<size_t>(value)];
 }
 
 namespace {
@@ -207,10 +265,13 @@ std::vector<float> Graph::Read(const ConstantView& view) const {
   return out;
 }
 
-std::optional<ConstantView> Graph::Constant(int value) const { return Fold(value, 0); }
+const std::optional<ConstantView>& Graph::Constant(int value) const {
+  static const std::optional<ConstantView> kNone;
+  return value == kNoValue ? kNone : constants_[static_cast<size_t>(value)];
+}
 
 std::optional<double> Graph::Scalar(int value) const {
-  const auto view = Constant(value);
+  const auto& view = Constant(value);
   if (!view || view->elements() != 1) return std::nullopt;
   return double{Read(*view)[0]};
 }
@@ -223,26 +284,12 @@ std::vector<int64_t> Graph::Integers(int value) const {
   return numbers ? *numbers : std::vector<int64_t>{};
 }
 
-std::optional<ConstantView> Graph::Fold(int value, int depth) const {
-  if (value == kNoValue || depth > kMaxDepth) return std::nullopt;
-  if (const int t = tensor_[static_cast<size_t>(value)]; t >= 0) {
-    const OnnxTensor& tensor = model_.tensors()[static_cast<size_t>(t)];
-    if (OnnxTypeBits(tensor.type) == 0) return std::nullopt;
-    return ConstantView{.tensor = t, .shape = tensor.dims, .strides = RowMajor(tensor.dims)};
-  }
-  const int node = Producer(value);
-  return node < 0 ? std::nullopt : FoldNode(node, value, depth + 1);
-}
-
-std::optional<ConstantView> Graph::FoldNode(int n, int value, int depth) const {
+std::optional<ConstantView> Graph::Fold(int n, size_t out_slot) const {
   const Node& node = this->node(n);
   const std::string_view op = node.op;
   if (op == "Add" || op == "Sub" || op == "Mul" || op == "Div") {
-    // Each side once: chains of sums would take time that doubles with every link.
-    const auto first = Fold(node.In(0), depth);
-    if (!first) return std::nullopt;
-    const auto second = Fold(node.In(1), depth);
-    if (!second) return std::nullopt;
+    const auto &first = Constant(node.In(0)), &second = Constant(node.In(1));
+    if (!first || !second) return std::nullopt;
     for (const size_t side : {size_t{0}, size_t{1}}) {
       auto view = side == 0 ? first : second;
       const auto& other = side == 0 ? second : first;
@@ -262,7 +309,7 @@ std::optional<ConstantView> Graph::FoldNode(int n, int value, int depth) const {
   if (op != "Transpose" && op != "Reshape" && op != "Cast" && op != "Identity" &&
       op != "Unsqueeze" && op != "Squeeze" && op != "Split")
     return std::nullopt;
-  auto view = Fold(node.In(0), depth);
+  auto view = Constant(node.In(0));
   if (!view) return std::nullopt;
   const size_t rank = view->shape.size();
   if (op == "Identity") return view;
@@ -279,7 +326,10 @@ std::optional<ConstantView> Graph::FoldNode(int n, int value, int depth) const {
     if (perm.size() != rank) return std::nullopt;
     ConstantView out = *view;
     for (size_t i = 0; i < rank; ++i) {
-      if (perm[i] < 0 || perm[i] >= static_cast<int64_t>(rank)) return std::nullopt;
+      const auto at = perm.begin() + static_cast<std::ptrdiff_t>(i);
+      if (perm[i] < 0 || perm[i] >= static_cast<int64_t>(rank) ||
+          std::find(perm.begin(), at, perm[i]) != at)
+        return std::nullopt;
       out.shape[i] = view->shape[static_cast<size_t>(perm[i])];
       out.strides[i] = view->strides[static_cast<size_t>(perm[i])];
     }
@@ -295,8 +345,8 @@ std::optional<ConstantView> Graph::FoldNode(int n, int value, int depth) const {
       sizes.assign(node.out.size(), view->shape[a] / static_cast<int64_t>(node.out.size()));
     int64_t before = 0;
     for (size_t i = 0; i < node.out.size() && i < sizes.size(); ++i) {
-      if (sizes[i] < 0 || before + sizes[i] > view->shape[a]) return std::nullopt;
-      if (node.out[i] == value) {
+      if (sizes[i] < 1 || sizes[i] > view->shape[a] - before) return std::nullopt;
+      if (i == out_slot) {
         view->offset += before * view->strides[a];
         view->shape[a] = sizes[i];
         return view;
@@ -310,18 +360,19 @@ std::optional<ConstantView> Graph::FoldNode(int n, int value, int depth) const {
   std::vector<int64_t> shape;
   if (op == "Reshape") {
     shape = Integers(node.In(1));
-    if (shape.empty()) return std::nullopt;
+    if (shape.empty() || shape.size() > kMaxRank) return std::nullopt;
     int64_t known = 1;
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] == 0 && i < rank) shape[i] = view->shape[i];
+      if (shape[i] < -1 || shape[i] == 0 || shape[i] > kMaxElements / known) return std::nullopt;
       if (shape[i] > 0) known *= shape[i];
-      if (shape[i] < -1 || known > kMaxElements) return std::nullopt;
     }
     for (int64_t& d : shape)
       if (d == -1) d = known > 0 ? view->elements() / known : 0;
   } else {
     std::vector<int64_t> axes = Ints(n, "axes");
     if (axes.empty()) axes = Integers(node.In(1));
+    if (axes.size() > kMaxRank || rank + axes.size() > kMaxRank) return std::nullopt;
     if (op == "Squeeze") {
       for (size_t i = 0; i < rank; ++i) {
         const bool named = axes.empty() || std::any_of(axes.begin(), axes.end(), [&](int64_t a) {

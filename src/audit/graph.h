@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,8 +35,12 @@ struct ConstantView {
 
 class Graph {
  public:
-  // The model must outlive the graph.
-  explicit Graph(const OnnxModel& model);
+  // A node that is looked through: as if it gave what it reads in this slot.
+  using Bypassed = std::map<int, size_t>;  // node -> slot
+
+  // The model must outlive the graph. Nodes that no output of the graph depends on are as if they
+  // were not there (without inputs and outputs): whatever they hold decides nothing.
+  explicit Graph(const OnnxModel& model, const Bypassed& bypassed = {});
 
   struct Node {
     std::string_view op;       // op_type
@@ -54,6 +59,7 @@ class Graph {
   int Value(std::string_view name) const;  // kNoValue when there is none
   const std::string& Name(int value) const { return names_[static_cast<size_t>(value)]; }
   bool IsInput(int value) const;
+  bool IsOutput(int value) const;
 
   double Float(int node, std::string_view attribute, double otherwise) const;
   int64_t Int(int node, std::string_view attribute, int64_t otherwise) const;
@@ -61,8 +67,9 @@ class Graph {
   std::vector<int64_t> Ints(int node, std::string_view attribute) const;
   bool Has(int node, std::string_view attribute) const;
 
-  // The value, when it follows from stored tensors alone by the operations above.
-  std::optional<ConstantView> Constant(int value) const;
+  // The value, when it follows from stored tensors alone by the operations above. Tensors without
+  // elements are none.
+  const std::optional<ConstantView>& Constant(int value) const;
   // The one number of a constant with one element.
   std::optional<double> Scalar(int value) const;
   std::vector<int64_t> Integers(int value) const;  // of a constant of whole numbers; or none
@@ -73,8 +80,8 @@ class Graph {
   std::vector<float> Read(const ConstantView& view) const;  // row-major
 
  private:
-  std::optional<ConstantView> Fold(int value, int depth) const;
-  std::optional<ConstantView> FoldNode(int node, int value, int depth) const;
+  void DropDead();
+  std::optional<ConstantView> Fold(int node, size_t slot) const;  // of a node's output
 
   const OnnxModel& model_;
   std::vector<Node> nodes_;
@@ -82,7 +89,8 @@ class Graph {
   std::vector<int> producer_;
   std::vector<std::vector<int>> consumers_;
   std::vector<int> tensor_;  // of a value: index into OnnxModel::tensors, or -1
-  std::vector<bool> input_;
+  std::vector<std::optional<ConstantView>> constants_;  // of a value
+  std::vector<bool> input_, output_;
 };
 
 }  // namespace lockstep

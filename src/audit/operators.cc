@@ -147,6 +147,24 @@ bool IsShortConv(const Graph& g, int node) {
   return Is(g, node, "Conv") && g.Int(node, "group", 1) > 1;
 }
 
+bool AttentionHas(std::string_view op, bool microsoft, std::string_view attribute) {
+  struct Row {
+    std::string_view op;
+    bool microsoft, scale, softcap;
+  };
+  static constexpr Row kRows[] = {
+      {.op = "Attention", .microsoft = false, .scale = true, .softcap = true},
+      {.op = "Attention", .microsoft = true, .scale = true, .softcap = false},
+      {.op = "GroupQueryAttention", .microsoft = true, .scale = true, .softcap = true},
+      {.op = "MultiHeadAttention", .microsoft = true, .scale = true, .softcap = false},
+      {.op = "PagedAttention", .microsoft = true, .scale = true, .softcap = true},
+  };
+  for (const Row& row : kRows)
+    if (row.op == op && row.microsoft == microsoft)
+      return attribute == "scale" ? row.scale : attribute == "softcap" && row.softcap;
+  return false;
+}
+
 FoundAttention AttentionAt(const Graph& g, int n) {
   if (const auto parts = ElementaryAt(g, n)) return parts->facts;
   const auto& node = g.node(n);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "audit/merge_patch.h"
 #include "base/mapped_file.h"
 #include "base/quoted.h"
 
@@ -13,65 +14,67 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes that a patch changes take the place of the merged ones.
-void Overlay(const OnnxTensor& original, const OnnxPatch::Tensor& from, OnnxPatch::Tensor& to) {
-  const size_t n = std::min({original.bytes.size(), from.bytes.size(), to.bytes.size()});
-  for (size_t i = 0; i < n; ++i)
-    if (from.bytes[i] != original.bytes[i]) to.bytes[i] = from.bytes[i];
-}
-
-Status AddPatch(const OnnxModel& model, const OnnxPatch& from, OnnxPatch& to) {
-  for (const OnnxPatch::Tensor& tensor : from.tensors) {
-    const OnnxTensor* original = model.Tensor(tensor.name);
-    if (original == nullptr)
-      return InputError("{}: no tensor is called {}", model.path().string(), Quoted(tensor.name));
-    const auto at = std::find_if(to.tensors.begin(), to.tensors.end(),
-                                 [&](const auto& t) { return t.name == tensor.name; });
-    if (at == to.tensors.end())
-      to.tensors.push_back(tensor);
-    else if (!tensor.dims)
-      Overlay(*original, tensor, *at);
-  }
-  for (const OnnxPatch::Attribute& attribute : from.attributes) {
-    std::erase_if(to.attributes, [&](const auto& a) {
-      return a.node == attribute.node && a.name == attribute.name;
-    });
-    to.attributes.push_back(attribute);
-  }
-  const auto names = [](const std::vector<OnnxPatch::Name>& some,
-                        std::vector<OnnxPatch::Name>& all) {
-    for (const OnnxPatch::Name& name : some)
-      if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
-  };
-  names(from.inputs, to.inputs);
-  names(from.results, to.results);
-  for (const OnnxPatch::Node& node : from.nodes) {
-    const auto at = std::find_if(to.nodes.begin(), to.nodes.end(),
-                                 [&](const auto& n) { return n.outputs == node.outputs; });
-    if (at == to.nodes.end()) {
-      to.nodes.push_back(node);
-    } else if (at->value && node.value && at->value->bytes.size() == node.value->bytes.size()) {
-      // Parts of one fused bias: each is zero where the others are not.
-      for (size_t i = 0; i < node.value->bytes.size(); ++i)
-        at->value->bytes[i] |= node.value->bytes[i];
-    }
-  }
-  return {};
-}
-
+// What goes into a file: each key that is there is an object on the way to the last.
 Status SetJson(Json& json, const ConfigPatch& patch) {
-  const Json::json_pointer at(patch.pointer);
-  const Json::json_pointer parent = at.parent_pointer();
-  if (!patch.value.is_null() && json.is_object() && !json.contains(parent))
-    json[parent] = Json::object();
-  if (!json.contains(parent) || !json.at(parent).is_object())
-    return InputError("{}: expected an object at {}", patch.file, parent.to_string());
-  if (patch.value.is_null())
-    json.at(parent).erase(at.back());
-  else
-    json.at(parent)[at.back()] = patch.value;
+  Json* at = &json;
+  Json::json_pointer pointer(patch.pointer);
+  if (pointer.empty()) return InputError("{}: expected a key, found none", patch.file);
+  std::vector<std::string> keys;
+  for (; !pointer.empty(); pointer.pop_back()) keys.insert(keys.begin(), pointer.back());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!at->is_object())
+      return InputError("{}: expected an object before {} of {}, found {}", patch.file,
+                        Quoted(keys[i]), patch.pointer, at->type_name());
+    const bool last = i + 1 == keys.size();
+    if (patch.value.is_null() && (last || !at->contains(keys[i]))) {
+      at->erase(keys[i]);
+      return {};
+    }
+    if (!last && !at->contains(keys[i])) (*at)[keys[i]] = Json::object();
+    at = &(*at)[keys[i]];
+  }
+  *at = patch.value;
   return {};
 }
+
+// All that the planned repairs want of the files beside the model.
+class Files {
+ public:
+  explicit Files(fs::path folder) : folder_(std::move(folder)) {}
+
+  // Absent: done. Else why not, and the files are to be thrown away.
+  std::optional<std::string> Add(const std::vector<ConfigPatch>& patches) {
+    for (const ConfigPatch& patch : patches) {
+      const auto [place, fresh] =
+          wanted_.emplace(std::pair(patch.file, patch.pointer), patch.value);
+      if (!fresh && place->second != patch.value)
+        return fmt::format("another finding wants another value of {} in {}", patch.pointer,
+                           patch.file);
+      if (!json_.contains(patch.file)) {
+        const fs::path path = folder_ / patch.file;
+        const auto text = ReadTextFile(path);
+        if (!text) return text.error().message;
+        auto json = ParseJson(*text, path.string());
+        if (!json) return json.error().message;
+        json_.emplace(patch.file, *std::move(json));
+      }
+      if (const Status set = SetJson(json_.at(patch.file), patch); !set) return set.error().message;
+    }
+    return std::nullopt;
+  }
+
+  std::map<std::string, std::string> Texts() const {
+    std::map<std::string, std::string> texts;
+    for (const auto& [file, json] : json_)
+      texts[file] = json.dump(4, ' ', false, Json::error_handler_t::replace) + "\n";
+    return texts;
+  }
+
+ private:
+  fs::path folder_;
+  std::map<std::string, Json> json_;
+  std::map<std::pair<std::string, std::string>, Json> wanted_;
+};
 
 }  // namespace
 
@@ -79,29 +82,35 @@ bool RepairPlan::empty() const { return changes.empty(); }
 
 Result<RepairPlan> PlanRepair(const OnnxModel& candidate, const AuditReport& report) {
   RepairPlan plan;
-  std::map<std::string, Json> files;
+  Files files(candidate.folder());
+  const auto leave = [&](const Finding& finding, std::string_view why) {
+    plan.left.push_back(fmt::format("{} ({})", finding.sentence, why));
+  };
   for (const Finding& finding : report.findings) {
     if (finding.kind == FindingKind::kQuantized) continue;
     if (!finding.repairable()) {
-      plan.left.push_back(fmt::format("{} ({})", finding.sentence,
-                                      finding.how_to.empty() ? "export again" : finding.how_to));
+      leave(finding, finding.how_to.empty() ? "export again" : finding.how_to);
       continue;
     }
-    LS_RETURN_IF_ERROR(AddPatch(candidate, finding.patch, plan.patch));
-    for (const ConfigPatch& patch : finding.config) {
-      auto at = files.find(patch.file);
-      if (at == files.end()) {
-        const fs::path path = candidate.folder() / patch.file;
-        LS_TRY(const std::string text, ReadTextFile(path));
-        LS_TRY(Json json, ParseJson(text, path.string()));
-        at = files.emplace(patch.file, std::move(json)).first;
-      }
-      LS_RETURN_IF_ERROR(SetJson(at->second, patch));
+    // First by itself: its layers may meet in one tensor as well.
+    OnnxPatch own;
+    if (const auto place = MergePatch(candidate, finding.patch, own)) {
+      leave(finding, fmt::format("export again: its layers want different things of {}", *place));
+      continue;
     }
+    Files with = files;
+    if (const auto why = with.Add(finding.config)) {
+      leave(finding, *why);
+      continue;
+    }
+    if (const auto place = MergePatch(candidate, own, plan.patch)) {
+      leave(finding, fmt::format("export again: another repair wants {} otherwise", *place));
+      continue;
+    }
+    files = std::move(with);
     plan.changes.push_back(finding.sentence);
   }
-  for (const auto& [file, json] : files)
-    plan.texts[file] = json.dump(4, ' ', false, Json::error_handler_t::replace) + "\n";
+  plan.texts = files.Texts();
   return plan;
 }
 

@@ -20,7 +20,8 @@ struct RepairPlan {
   bool empty() const;
 };
 
-// Patches of several findings that meet in one tensor are laid over each other.
+// Patches of several findings that meet in one tensor become one where each changes numbers of its
+// own. Where two want different numbers in one place, the second is left, and said to be.
 Result<RepairPlan> PlanRepair(const OnnxModel& candidate, const AuditReport& report);
 
 // Writes the mended folder, whole or not at all. `out` must not exist.

@@ -1,12 +1,16 @@
 // Patches of single numbers.
+#include <algorithm>
+#include <cmath>
+
 #include "audit/findings.h"
+#include "base/dtype.h"
 
 namespace lockstep {
 namespace {
 
 std::optional<OnnxPatch::Node> NewScalar(const std::string& name, OnnxType type, double value,
                                          std::vector<int64_t> dims, size_t after) {
-  auto bytes = EncodeNumbers(std::span(&value, 1), type);
+  auto bytes = EncodeFinite(std::span(&value, 1), type);
   if (!bytes) return std::nullopt;
   return OnnxPatch::Node{.after = after,
                          .op_type = "Constant",
@@ -15,6 +19,30 @@ std::optional<OnnxPatch::Node> NewScalar(const std::string& name, OnnxType type,
 }
 
 }  // namespace
+
+std::optional<std::vector<std::byte>> EncodeFinite(std::span<const double> numbers, OnnxType type) {
+  const auto fits = [&](double x) {
+    if (!std::isfinite(x)) return false;
+    const auto single = static_cast<float>(x);
+    switch (type) {
+      case OnnxType::kFloat:
+        return std::isfinite(single);
+      case OnnxType::kFloat16:
+        return std::isfinite(ToFloat(ToFloat16(single)));
+      case OnnxType::kBFloat16:
+        return std::isfinite(ToFloat(ToBFloat16(single)));
+      case OnnxType::kInt32:
+        return std::abs(x) < 0x1p31;
+      case OnnxType::kInt64:
+        return std::abs(x) < 0x1p63;
+      default:
+        return true;
+    }
+  };
+  if (!std::all_of(numbers.begin(), numbers.end(), fits)) return std::nullopt;
+  auto bytes = EncodeNumbers(numbers, type);
+  return bytes ? std::optional(*std::move(bytes)) : std::nullopt;
+}
 
 bool SetScalar(const Graph& graph, int constant, int node, double value, OnnxPatch& patch) {
   const auto view = graph.Constant(constant);

@@ -18,6 +18,11 @@ bool IsShortConv(const Graph& graph, int node);
 // the operator rotates, the tables.
 FoundAttention AttentionAt(const Graph& graph, int node);
 
+// Whether an operator that computes attention whole has the attribute `scale` or `softcap` (the
+// onnx domain's Attention from opset 23 on; com.microsoft: onnxruntime's ContribOperators.md). One
+// that it does not have would keep the model from loading.
+bool AttentionHas(std::string_view op, bool microsoft, std::string_view attribute);
+
 // What goes into attention and what comes out.
 struct AttentionPorts {
   int q = kNoValue, k = kNoValue, v = kNoValue, out = kNoValue;

@@ -10,6 +10,13 @@ namespace lockstep {
 void Sums::Add(std::span<const float> ref, std::span<const float> got) {
   for (size_t i = 0; i < ref.size(); ++i) {
     const double x = ref[i], y = got[i];
+    if (!std::isfinite(x) || !std::isfinite(y)) {
+      not_finite_a += std::isfinite(x) ? 0 : 1;
+      not_finite_b += std::isfinite(y) ? 0 : 1;
+      max_abs = INFINITY;
+      bf16 = fp16 = false;
+      continue;
+    }
     n += 1;
     a += x;
     b += y;
@@ -17,7 +24,6 @@ void Sums::Add(std::span<const float> ref, std::span<const float> got) {
     aa += x * x;
     bb += y * y;
     max_abs = std::max(max_abs, std::abs(x - y));
-    if (!(std::abs(x - y) >= 0)) max_abs = INFINITY;
     largest = std::max(largest, std::abs(x));
     largest_b = std::max(largest_b, std::abs(y));
     bf16 = bf16 && ToFloat(ToBFloat16(ref[i])) == got[i];
@@ -39,7 +45,7 @@ Sums SumsOf(const Rows& ref, const Rows& got) {
 bool AreSoundCodes(const Sums& sums, int64_t bits) {
   const double least = bits >= 8 ? 0.999 : bits >= 4 ? 0.97 : 0.85;
   const double slack = bits >= 8 ? 0.01 : bits >= 4 ? 0.05 : 0.3;
-  if (!(sums.variance_a() > 0)) return false;
+  if (!(sums.variance_a() > 0) || sums.not_finite_a > 0 || sums.not_finite_b > 0) return false;
   const double slope = (sums.ab - sums.a * sums.b / sums.n) / sums.variance_a();
   const double square = (sums.aa - 2 * sums.ab + sums.bb) / sums.n;
   const double mean = (sums.b - sums.a) / sums.n;

@@ -29,6 +29,8 @@ struct Rows {
 struct Sums {
   double n = 0, a = 0, b = 0, ab = 0, aa = 0, bb = 0, max_abs = 0, largest = 0, largest_b = 0;
   bool bf16 = true, fp16 = true;  // each of the others is the reference's number in fewer bits
+  // Numbers that are not finite: in no sum above, and max_abs is infinite where there is one.
+  int64_t not_finite_a = 0, not_finite_b = 0;
 
   void Add(std::span<const float> ref, std::span<const float> got);
   double variance_a() const { return aa - a * a / n; }
