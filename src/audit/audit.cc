@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "audit/exchanges.h"
 #include "audit/findings.h"
 #include "audit/weight_sums.h"
 #include "reference/rope.h"
@@ -56,6 +58,8 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
   const Rows ref = OfView(a), got = OfView(b);
   const Sums sums = SumsOf(ref, got);
   result.max_abs = sums.max_abs;
+  result.not_finite = sums.not_finite_b;
+  result.reference_not_finite = sums.not_finite_a;
   // What a GGUF writer folds into a norm and the binding takes out again rounds once.
   if (sums.max_abs <= kFolded * std::max(1.0, sums.largest)) return result;
   result.correlation = sums.correlation();
@@ -129,8 +133,8 @@ Result<AuditReport> Audit(const Model& reference, const Model& candidate) {
   for (const FieldDifference& difference : JoinLayers(differences)) {
     RawFinding raw{.kind = FindingKind::kStructure, .path = difference.path};
     raw.what = "another fact";
-    raw.expected = difference.a;
-    raw.found = difference.b;
+    raw.expected = difference.a.empty() ? "nothing" : difference.a;
+    raw.found = difference.b.empty() ? "nothing" : difference.b;
     const std::string first = difference.path;
     // The value as an edit writes it, from the first of the layers.
     std::string one = first;
@@ -147,9 +151,29 @@ Result<AuditReport> Audit(const Model& reference, const Model& candidate) {
     const WeightView* theirs = candidate.weights.Find(slot.id);
     WeightResult result{.state = WeightState::kMissing};
     if (theirs != nullptr) result = CompareViews(*reference.weights.Find(slot.id), *theirs);
+    if (theirs != nullptr && result.state == WeightState::kDiffers && result.not_finite == 0) {
+      std::vector<NamedRows> others;
+      for (const auto& [id, view] : reference.weights.all())
+        if (view.rows == theirs->rows && view.cols == theirs->cols)
+          others.push_back({id, OfView(view)});
+      result.other = OwnerOf(OfView(*theirs), slot.id, !theirs->type->plain(), others);
+      if (result.other) result.state = WeightState::kOther;
+    }
     report.weights.emplace(slot.id, result);
-    if (result.state == WeightState::kEqual) continue;
+  }
+  std::set<WeightId> told;
+  for (ExchangeFinding& finding : TellExchanges(report.weights)) {
+    for (const Exchange& exchange : finding.exchanges)
+      told.insert(exchange.begin(), exchange.end());
+    finding.raw.how_to = "convert again from the checkpoint";
+    collector.Add(std::move(finding.raw));
+  }
+  for (const WeightSlot& slot : RequiredWeights(reference.spec)) {
+    const WeightView* theirs = candidate.weights.Find(slot.id);
+    const WeightResult& result = report.weights.at(slot.id);
+    if (result.state == WeightState::kEqual || told.contains(slot.id)) continue;
     RawFinding raw{.layer = slot.id.layer};
+    raw.expected = "the reference's numbers";
     WeightId plain = slot.id;
     plain.layer = -1;
     raw.path = ToString(plain);
@@ -158,26 +182,42 @@ Result<AuditReport> Audit(const Model& reference, const Model& candidate) {
       case WeightState::kQuantized:
         raw.kind = FindingKind::kQuantized;
         raw.what = "quantized weights";
-        raw.expected = "the reference's numbers";
         raw.found = fmt::format("{} codes that follow them", theirs->type->name);
         raw.how_to = "nothing: fewer bits are a choice, not a fault";
         break;
       case WeightState::kRounded:
         raw.kind = FindingKind::kQuantized;
         raw.what = fmt::format("rounded to {}", theirs->type->name);
+        raw.found = fmt::format("them in {}", theirs->type->name);
         raw.how_to = "nothing: fewer bits are a choice, not a fault";
         break;
       case WeightState::kZeroed:
         raw.what = "all zeros";
+        raw.found = "zeros";
         raw.weight_edit = edit;
         break;
       case WeightState::kMissing:
         raw.what = "the weight is not there";
+        raw.found = "nothing";
         raw.weight_edit = edit;
+        break;
+      case WeightState::kOther:
+        raw.what = fmt::format("holds {}", ToString(*result.other));
+        raw.found = fmt::format("those of {}", ToString(*result.other));
+        if (result.other->part == slot.id.part) {
+          edit.change = WeightChange::kTake;
+          edit.other_role = result.other->role;
+          edit.other_layer = result.other->layer;
+          edit.other_expert = result.other->expert;
+          raw.weight_edit = edit;
+        }
         break;
       default:
         raw.what = "holds other numbers";
-        raw.found = fmt::format("correlation {:.3f}", result.correlation);
+        raw.found = result.not_finite + result.reference_not_finite > 0
+                        ? fmt::format("{} that are NaN or infinite, and {} in the reference itself",
+                                      result.not_finite, result.reference_not_finite)
+                        : fmt::format("correlation {:.3f}", result.correlation);
         break;
     }
     if (raw.how_to.empty()) raw.how_to = "convert again from the checkpoint";

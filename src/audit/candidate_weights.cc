@@ -40,20 +40,20 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
     out.model.weights.Keep(std::move(values));
     ++out.replaced;
   };
-  for (const auto& [id, found] : report.decoder.matrices) {
-    const auto result = report.weights.find(id);
-    if (result == report.weights.end()) continue;
-    const WeightState state = result->second.state;
-    if (state != WeightState::kQuantized && state != WeightState::kRounded) continue;
-    replace(id, found);
-  }
-  // A head that shares the reference's table of embeddings may be a matrix of its own here.
-  const auto head = report.decoder.matrices.find({Role::kLmHead, Part::kWeight, -1, -1});
-  const auto table = report.decoder.matrices.find({Role::kEmbedTokens, Part::kWeight, -1, -1});
-  if (reference.spec.lm_head.tied && head != report.decoder.matrices.end() &&
-      table != report.decoder.matrices.end() && head->second.matrix.codes) {
+  const WeightId head{Role::kLmHead, Part::kWeight, -1, -1};
+  const WeightId table{Role::kEmbedTokens, Part::kWeight, -1, -1};
+  const bool tied = reference.spec.lm_head.tied;
+  // A head of its own beside the reference's table is what the table is, until it is taken over.
+  if (tied && report.weights.contains(head)) {
     out.model.spec.lm_head.tied = false;
-    replace({Role::kLmHead, Part::kWeight, -1, -1}, head->second);
+    out.model.weights.Set(head, *reference.weights.Find(table));
+  }
+  for (const auto& [id, found] : report.decoder.matrices) {
+    const auto at = report.weights.find(id);
+    if (at == report.weights.end()) continue;
+    const WeightResult& result = at->second;
+    const bool sixteen = result.state == WeightState::kRounded && result.bits == 16;
+    if (result.state == WeightState::kQuantized || sixteen) replace(id, found);
   }
   return out;
 }

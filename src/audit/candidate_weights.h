@@ -33,7 +33,8 @@ struct CandidateWeights {
   int64_t replaced = 0;  // matrices that are the candidate's
 };
 
-// Only what the audit calls quantized is taken over: a fault in a weight stays a fault.
+// Only what the audit calls quantized is taken over, and what is kept in 16 bits: a fault in a
+// weight stays a fault, and so does a number that was rounded on its way into fp32.
 Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& candidate,
                                        const AuditReport& report);
 

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <set>
 
+#include "audit/exchanges.h"
 #include "audit/findings.h"
 #include "audit/walk.h"
 #include "audit/weight_sums.h"
@@ -15,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-constexpr double kSameCodes = 0.9;  // correlation from which codes stand for these numbers
+constexpr double kSameCodes = 0.9;  // correlation from which codes may stand for these numbers
 
 // What multiplies: a norm's weight with its offset, rounded as the spec says.
 Rows OfReference(const WeightView& view, const NormSpec* norm) {
@@ -78,12 +80,23 @@ class Comparer {
   void Run() {
     Search();
     std::vector<std::string> lost;
-    for (const WeightSlot& slot : RequiredWeights(reference_.spec)) {
-      const WeightResult result = One(slot);
+    std::vector<WeightSlot> slots = RequiredWeights(reference_.spec);
+    if (HasOwnHead())
+      slots.push_back({.id = kHead,
+                       .rows = reference_.spec.embedding.vocab_size,
+                       .cols = reference_.spec.embedding.hidden_size});
+    for (const WeightSlot& slot : slots) report_.weights.emplace(slot.id, One(slot));
+    const std::vector<ExchangeFinding> exchanged = TellExchanges(report_.weights);
+    std::set<WeightId> told;
+    for (const ExchangeFinding& finding : exchanged)
+      for (const Exchange& exchange : finding.exchanges)
+        told.insert(exchange.begin(), exchange.end());
+    for (const WeightSlot& slot : slots) {
+      const WeightResult& result = report_.weights.at(slot.id);
       if (result.state == WeightState::kNotFound) lost.push_back(ToString(slot.id));
-      Tell(slot, result);
-      report_.weights.emplace(slot.id, result);
+      if (!told.contains(slot.id)) Tell(slot, result);
     }
+    for (const ExchangeFinding& finding : exchanged) TellExchange(finding, slots);
     if (!lost.empty())
       report_.notes.push_back(
           fmt::format("where the graph keeps {} could not be told", QuotedList(lost, 6)));
@@ -92,6 +105,28 @@ class Comparer {
 
  private:
   const FoundDecoder& found() const { return report_.decoder; }
+
+  static constexpr WeightId kHead{Role::kLmHead, Part::kWeight, -1, -1};
+  static constexpr WeightId kTable{Role::kEmbedTokens, Part::kWeight, -1, -1};
+
+  // The reference's head is its table of embeddings, and the graph has a matrix of its own for it.
+  bool HasOwnHead() const {
+    const auto head = found().matrices.find(kHead), table = found().matrices.find(kTable);
+    if (!reference_.spec.lm_head.tied || head == found().matrices.end()) return false;
+    if (table == found().matrices.end()) return true;
+    const StoredMatrix &a = head->second.matrix, &b = table->second.matrix;
+    if (a.codes.has_value() != b.codes.has_value() || a.values.tensor != b.values.tensor)
+      return true;
+    if (a.codes) return a.codes->scales != b.codes->scales || a.codes->zeros != b.codes->zeros;
+    return !(a.values == b.values);
+  }
+
+  // A head that is tied has no weight of its own in the reference.
+  const WeightView& ReferenceOf(const WeightId& id) const {
+    const WeightView* view = reference_.weights.Find(id);
+    if (view == nullptr && id == kHead) view = reference_.weights.Find(kTable);
+    return *view;
+  }
 
   double OffsetOf(const WeightId& id) const {
     const NormSpec* norm = NormOf(id);
@@ -155,7 +190,7 @@ class Comparer {
           if (auto matrix = MatrixOf(graph_, n)) free.push_back(*matrix);
         listed = true;
       }
-      const Rows ref = OfReference(*reference_.weights.Find(slot.id), nullptr);
+      const Rows ref = OfReference(ReferenceOf(slot.id), nullptr);
       for (FoundMatrix& matrix : free) {
         const Rows got = OfMatrix(graph_, matrix.matrix);
         if (!SampleAgrees(ref, got, matrix.matrix.codes ? kSameCodes : 1)) continue;
@@ -202,7 +237,7 @@ class Comparer {
       result.state = place_known ? WeightState::kMissing : WeightState::kNotFound;
       return result;
     }
-    const Rows ref = OfReference(*reference_.weights.Find(slot.id), NormOf(slot.id));
+    const Rows ref = OfReference(ReferenceOf(slot.id), NormOf(slot.id));
     if (got->rows != ref.rows || got->cols != ref.cols) {
       result.state = WeightState::kDiffers;
       result.correlation = 0;
@@ -224,6 +259,7 @@ class Comparer {
     } else if (sums.bf16 || sums.fp16) {
       result.state = WeightState::kRounded;
       result.rounding = sums.bf16 ? Rounding::kBF16 : Rounding::kFP16;
+      if (InSixteenBits(slot.id)) result.bits = 16;
     } else if (sums.largest_b == 0) {
       result.state = WeightState::kZeroed;
     } else if (const BlockCodes* codes = CodesOf(slot.id);
@@ -259,12 +295,13 @@ class Comparer {
         return;
       }
     }
-    const double needed = CodesOf(slot.id) != nullptr ? kSameCodes : 1;
-    for (const auto& [id, view] : reference_.weights.all()) {
-      if (id == slot.id || view.rows != ref.rows || view.cols != ref.cols) continue;
-      if (!SampleAgrees(OfReference(view, NormOf(id)), got, needed)) continue;
+    std::vector<NamedRows> others;
+    for (const auto& [id, view] : reference_.weights.all())
+      if (view.rows == ref.rows && view.cols == ref.cols)
+        others.push_back({id, OfReference(view, NormOf(id))});
+    if (const auto owner = OwnerOf(got, slot.id, CodesOf(slot.id) != nullptr, others)) {
       result.state = WeightState::kOther;
-      result.other = id;
+      result.other = owner;
       return;
     }
     if (ref.rows == ref.cols && ref.rows > 1 && ref.rows <= 8192) {
@@ -301,7 +338,7 @@ class Comparer {
 
   // The reference's numbers in the place of the candidate's.
   bool Repair(const WeightSlot& slot, RawFinding& raw) const {
-    const Rows ref = OfReference(*reference_.weights.Find(slot.id), NormOf(slot.id));
+    const Rows ref = OfReference(ReferenceOf(slot.id), NormOf(slot.id));
     std::optional<ConstantView> view;
     WeightId weight = slot.id;
     weight.part = Part::kWeight;
@@ -365,8 +402,7 @@ class Comparer {
     for (size_t s = 0; s < graph_.node(n).in.size(); ++s) {
       const auto stored = graph_.Constant(graph_.node(n).In(s));
       if (!stored || !(*stored == *norm->second.weight) || stored->shape.size() != 1) continue;
-      const std::vector<float> row =
-          OfReference(*reference_.weights.Find(slot.id), NormOf(slot.id)).Row(0);
+      const std::vector<float> row = OfReference(ReferenceOf(slot.id), NormOf(slot.id)).Row(0);
       const OnnxType type = graph_.model().tensors()[static_cast<size_t>(stored->tensor)].type;
       auto bytes = EncodeFinite(std::vector<double>(row.begin(), row.end()), type);
       if (!bytes) return false;
@@ -392,7 +428,7 @@ class Comparer {
     if (graph_.node(n).op != "MatMul" || !stored || source == 0 ||
         stored->shape != std::vector<int64_t>{slot.cols, slot.rows})
       return false;
-    const Rows ref = OfReference(*reference_.weights.Find(slot.id), nullptr);
+    const Rows ref = OfReference(ReferenceOf(slot.id), nullptr);
     std::vector<double> numbers(static_cast<size_t>(slot.rows * slot.cols));
     for (int64_t r = 0; r < slot.rows; ++r) {
       const std::vector<float> row = ref.Row(r);
@@ -431,7 +467,7 @@ class Comparer {
     const int64_t first = all.codes ? part.first_row - all.first_row
                                     : (part.values.offset - all.values.offset) / pitch;
     const int64_t step = all.codes ? part.row_step : part.values.strides[0] / pitch;
-    const WeightView& bias = *reference_.weights.Find(slot.id);
+    const WeightView& bias = ReferenceOf(slot.id);
     if (first < 0 || step < 1 || first + (bias.cols - 1) * step >= all.rows) return false;
     std::vector<float> values(static_cast<size_t>(bias.cols));
     bias.ReadRows(0, 1, values.data(), bias.cols);
@@ -464,7 +500,7 @@ class Comparer {
     StoredMatrix matrix = found->second.matrix;
     const BlockCodes codes = *matrix.codes;
     const OnnxTensor& scales = graph_.model().tensors()[static_cast<size_t>(codes.scales)];
-    const Rows ref = OfReference(*reference_.weights.Find(slot.id), nullptr);
+    const Rows ref = OfReference(ReferenceOf(slot.id), nullptr);
     if (ref.rows != matrix.rows || ref.cols != matrix.cols) return false;
     matrix.codes->unit_scales = true;
     const ConstantView view{.tensor = codes.scales,
@@ -530,6 +566,7 @@ class Comparer {
     const WeightId& id = slot.id;
     RawFinding raw{.layer = id.layer, .path = PathIn(id)};
     WeightEdit edit{.role = id.role, .part = id.part, .expert = id.expert};
+    raw.expected = "the checkpoint's numbers";
     bool has_edit = true;
     switch (result.state) {
       case WeightState::kEqual:
@@ -557,7 +594,7 @@ class Comparer {
           raw.found = to;
         } else {
           raw.what = fmt::format("rounded to {}", to);
-          raw.expected = reference_.weights.Find(id)->type->name;
+          raw.expected = ReferenceOf(id).type->name;
           raw.found = to;
           edit.change = WeightChange::kRound;
           edit.rounding = result.rounding;
@@ -566,11 +603,13 @@ class Comparer {
         break;
       }
       case WeightState::kScaled:
+        raw.found = fmt::format("them times {:.6g}", result.factor);
         raw.what = fmt::format("{} by {:.6g}", "scaled", result.factor);
         edit.change = WeightChange::kScale;
         edit.value = result.factor;
         break;
       case WeightState::kOffset:
+        raw.found = fmt::format("them plus {:.6g}", result.factor);
         raw.what = fmt::format("{:.6g} is added to every element", result.factor);
         edit.change = WeightChange::kAdd;
         edit.value = result.factor;
@@ -582,6 +621,7 @@ class Comparer {
         break;
       case WeightState::kZeroed:
         raw.what = "all zeros";
+        raw.found = "zeros";
         edit.change = WeightChange::kZero;
         break;
       case WeightState::kOther:
@@ -594,22 +634,27 @@ class Comparer {
           edit.other_layer = result.other->layer;
           edit.other_expert = result.other->expert;
         }
+        raw.found = fmt::format("those of {}", ToString(*result.other));
         has_edit = result.other->part == id.part;
         break;
       case WeightState::kTransposed:
         raw.what = "transposed";
+        raw.found = "them with rows for columns";
         edit.change = WeightChange::kTranspose;
         break;
       case WeightState::kPairs:
         raw.what = "the rows of each head are in pairs, not in halves";
+        raw.found = "their rows in another order";
         edit.change = WeightChange::kHalvesToPairs;
         break;
       case WeightState::kHalves:
         raw.what = "the rows of each head are in halves, not in pairs";
+        raw.found = "their rows in another order";
         edit.change = WeightChange::kPairsToHalves;
         break;
       case WeightState::kMissing:
         raw.what = id.part == Part::kBias ? "the bias is dropped" : "the weight is not there";
+        raw.found = "nothing";
         edit.change = WeightChange::kZero;
         has_edit = id.part == Part::kBias;
         break;
@@ -635,19 +680,41 @@ class Comparer {
         break;
     }
     if (has_edit && !raw.edit_json) raw.weight_edit = edit;
+    if (raw.weight_edit && id == kHead && reference_.spec.lm_head.tied) {
+      // Of its own first, as the table is; then what was found.
+      raw.edit = Edit{.spec = {{"lm_head.tied", "false"}}};
+      raw.edit->weights.push_back(
+          {.change = WeightChange::kTake, .role = Role::kLmHead, .other_role = Role::kEmbedTokens});
+      raw.edit->weights.push_back(*raw.weight_edit);
+      raw.weight_edit.reset();
+    }
+    Mend(slot, result.state, raw);
+    out_.Add(std::move(raw));
+  }
+
+  void TellExchange(const ExchangeFinding& finding, const std::vector<WeightSlot>& slots) {
+    RawFinding raw = finding.raw;
+    for (const Exchange& exchange : finding.exchanges)
+      for (const WeightId& id : exchange)
+        for (const WeightSlot& slot : slots)
+          if (slot.id == id) Mend(slot, WeightState::kOther, raw);
+    out_.Add(std::move(raw));
+  }
+
+  // What repairs it, or why nothing does.
+  void Mend(const WeightSlot& slot, WeightState state, RawFinding& raw) const {
+    const WeightId& id = slot.id;
     const bool coded = id.part == Part::kWeight && CodesOf(id) != nullptr;
-    const bool repaired = result.state == WeightState::kMissing
-                              ? InsertBias(slot, raw)
-                              : (coded ? RepairScales(slot, raw) : Repair(slot, raw));
-    if (!repaired)
-      raw.how_to = result.state == WeightState::kMissing
-                       ? "export again with an exporter that keeps it: the graph adds no such term"
-                   : coded
+    if (state == WeightState::kMissing) {
+      if (!InsertBias(slot, raw))
+        raw.how_to = "export again with an exporter that keeps it: the graph adds no such term";
+    } else if (!(coded ? RepairScales(slot, raw) : Repair(slot, raw))) {
+      raw.how_to = coded
                        ? "export again from the checkpoint: the codes themselves are not those of "
                          "its numbers"
                        : "export again from the checkpoint: the graph keeps it in a form that "
                          "cannot be written in place";
-    out_.Add(std::move(raw));
+    }
   }
 
   static double RoundedOffset(double x) {
@@ -686,6 +753,8 @@ class Comparer {
       if (std::all_of(values.begin(), values.end(), [](float x) { return x == 0; })) continue;
       RawFinding raw{.layer = id.layer, .path = PathIn(bias)};
       raw.what = "a bias that the checkpoint does not have";
+      raw.expected = "none";
+      raw.found = fmt::format("{} numbers", values.size());
       const std::vector<float> zeros(values.size(), 0.0f);
       if (auto patch = PatchOf(graph_, *matrix.bias, zeros))
         raw.patch.tensors.push_back(*std::move(patch));

@@ -78,7 +78,10 @@ Finding JoinOne(const std::vector<const RawFinding*>& same) {
     std::sort(layers.begin(), layers.end());
     where.push_back(PathOf(layers, path));
     const RawFinding& raw = *raws.front();
-    if (raw.edit_json) {
+    if (raw.edit) {
+      for (const RawFinding* one : raws)
+        if (one->edit) edit = Joined(edit, *one->edit);
+    } else if (raw.edit_json) {
       edit.spec.push_back({PathOf(layers, raw.edit_path.value_or(path)), *raw.edit_json});
     } else if (raw.weight_edit) {
       WeightEdit weight = *raw.weight_edit;

@@ -20,6 +20,7 @@ struct RawFinding {
   std::optional<std::string> edit_json;   // the field at `path` of an edit
   std::optional<std::string> edit_path;   // where that is not `path`
   std::optional<WeightEdit> weight_edit;  // layers are filled in
+  std::optional<Edit> edit;               // or, of this one alone, the whole edit
   OnnxPatch patch;
   std::vector<ConfigPatch> config;
   std::string how_to;
