@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "audit/account.h"
 #include "audit/exchanges.h"
 #include "audit/findings.h"
 #include "audit/weight_sums.h"
@@ -16,10 +17,11 @@
 namespace lockstep {
 
 Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
-  const Graph graph(candidate);
   AuditReport report;
   Collector collector;
-  report.decoder = FindDecoder(graph, reference.spec, report.notes);
+  const Account account = TakeAccount(candidate, reference.spec, report.notes);
+  const Graph& graph = *account.graph;
+  report.decoder = account.decoder;
   const bool operators = !report.decoder.layers.empty();
   CompareWeights(reference, graph, report, collector);
   const bool located = std::any_of(report.weights.begin(), report.weights.end(), [](const auto& w) {
@@ -30,6 +32,7 @@ Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
         "{}: no attention operator was found (GroupQueryAttention, Attention or "
         "MultiHeadAttention), and none of the checkpoint's weights (an export of another model?)",
         candidate.path().string());
+  TellStrangers(account, reference.spec, report, collector);
   // Attention that is built of elementary operators is not read.
   if (operators)
     CompareFacts(reference, graph, report, collector);

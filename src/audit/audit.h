@@ -98,6 +98,7 @@ struct AuditReport {
   std::map<WeightId, WeightResult> weights;  // every weight of the reference
   std::vector<std::string> notes;            // what could not be looked at. Sentences
   FoundDecoder decoder;                      // of an ONNX candidate
+  int64_t strangers = 0;  // operators on the way to its logits that were not understood
 
   // No finding but quantization.
   bool healthy() const;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "audit/walk.h"
+#include "spec/validate.h"
 
 namespace lockstep {
 namespace {
@@ -40,9 +41,25 @@ class Finder {
   }
   void Keep(Role role, int32_t layer, const FoundMatrix& matrix, int32_t expert = -1) {
     found_.matrices.emplace(Id(role, layer, expert), matrix);
+    Understand(matrix.node);
+    Understand(matrix.bias_node);
+  }
+  void Understand(int node) {
+    if (node >= 0) found_.understood.insert(node);
+  }
+  static double Wanted(const Scale& scale) { return scale.divide ? 1 / scale.value : scale.value; }
+  // Of several factors on one way the one nearest the wanted is the model's.
+  static bool Nearer(double wanted, const FoundScale& one, const FoundScale& than) {
+    const auto far = [&](const FoundScale& scale) {
+      const double ratio =
+          std::abs(std::log((scale.divides ? 1 / scale.value : scale.value) / wanted));
+      return std::isfinite(ratio) ? ratio : INFINITY;
+    };
+    return than.node < 0 || far(one) < far(than);
   }
   void KeepNorm(Role role, int32_t layer, const FoundNorm& norm) {
     found_.norms.emplace(Id(role, layer), norm);
+    Understand(norm.node);
   }
 
   void Embedding() {
@@ -69,10 +86,11 @@ class Finder {
       // Codes fill whole blocks; what is past the hidden size is cut off after the lookup.
       if (matrix->matrix.codes)
         matrix->matrix.cols = std::min(matrix->matrix.cols, spec_.embedding.hidden_size);
-      found_.matrices.emplace(Id(Role::kEmbedTokens, -1), *matrix);
+      Keep(Role::kEmbedTokens, -1, *matrix);
       value = node.Out(0);
     }
     found_.embedded = value;
+    found_.stream = value;
     for (int hops = 0; hops < 6 && value != kNoValue; ++hops) {
       int next = kNoValue;
       for (const int c : g_.Consumers(value)) {
@@ -81,8 +99,10 @@ class Finder {
         if (node.op == "Mul" || node.op == "Div") {
           const int other = node.In(0) == value ? node.In(1) : node.In(0);
           if (const auto scale = g_.Scalar(other)) {
-            found_.embedding_scale = {
+            const FoundScale one{
                 .value = *scale, .constant = other, .node = c, .divides = node.op == "Div"};
+            if (Nearer(Wanted(spec_.embedding.scale), one, found_.embedding_scale))
+              found_.embedding_scale = one;
             next = node.Out(0);
           }
         }
@@ -90,12 +110,16 @@ class Finder {
           const int other = node.In(0) == value ? node.In(1) : node.In(0);
           if (const int p = g_.Producer(other); p >= 0 && g_.node(p).op == "Gather") {
             if (auto matrix = MatrixOf(g_, p)) Keep(Role::kEmbedPositions, -1, *matrix);
+            Understand(c);
+            value = node.op == "Add" ? node.Out(0) : node.Out(3);
             next = kNoValue;
           }
         }
       }
+      if (value != kNoValue) found_.stream = value;
       value = next;
     }
+    Understand(found_.embedding_scale.node);
   }
 
   void Layer(int32_t layer, int mixer) {
@@ -116,7 +140,10 @@ class Finder {
         residual = norm->input;
       }
     }
-    const Join mixed = walk_.FollowToSum(out, residual);
+    found.input = residual;
+    const Join mixed = walk_.FollowToSum(out, residual, Wanted(spec.residual));
+    Understand(mixed.node);
+    Understand(mixed.scale.node);
     found.mixer_joined = mixed.found;
     found.mixer_residual = mixed.scale;
     if (mixed.norm && spec.mixer_post_norm) KeepNorm(Role::kMixerPostNorm, layer, *mixed.norm);
@@ -148,10 +175,80 @@ class Finder {
     const int last = std::holds_alternative<MoeSpec>(spec.mlp)
                          ? Moe(layer, std::get<MoeSpec>(spec.mlp), input, found)
                          : Mlp(layer, input, found);
-    const Join joined = walk_.FollowToSum(last, carried);
+    const Join joined = walk_.FollowToSum(last, carried, Wanted(spec.residual));
+    Understand(joined.node);
+    Understand(joined.scale.node);
+    found.output = joined.sum;
+    found.foreign = mixed.other != kNoValue ? mixed.other : joined.other;
+    const int end = joined.node >= 0 ? joined.node : g_.Producer(last);
+    if (end >= 0) Inside(spec, layer, found, input, end);
     found.mlp_joined = joined.found;
     found.mlp_residual = joined.scale;
     if (joined.norm && spec.mlp_post_norm) KeepNorm(Role::kMlpPostNorm, layer, *joined.norm);
+  }
+
+  // What a feed-forward half is made of besides its matrices: the activation, the product of gate
+  // and up; of experts also the router's softmax, its weights and sums. Factors and terms that are
+  // constants belong to it only as parts of an activation or of routing.
+  void Inside(const LayerSpec& spec, int32_t layer, const FoundLayer& found, int input, int sum) {
+    const auto* moe = std::get_if<MoeSpec>(&spec.mlp);
+    std::set<int> mixers;
+    std::vector<int> begin;
+    int end = sum;
+    for (const auto& [id, matrix] : found_.matrices) {
+      if (id.layer != layer) continue;
+      const bool mixes = id.role == Role::kQProj || id.role == Role::kKProj ||
+                         id.role == Role::kVProj || id.role == Role::kConvInProj;
+      if (mixes) mixers.insert(matrix.node);
+      if (moe == nullptr && id.role == Role::kDownProj) end = matrix.node;
+    }
+    for (const int c : walk_.Users(input))
+      if (found_.understood.contains(c) && c != sum && !mixers.contains(c)) begin.push_back(c);
+    const std::set<int> inside = walk_.Between(begin, end);
+    // An activation that is one operator has no other operator beside it.
+    const int act = found.activation ? found.activation->node : -1;
+    const std::string_view first = act >= 0 ? g_.node(act).op : "";
+    const bool built =
+        moe != nullptr || first == "Sigmoid" || first == "Mul" || first == "Div" || first == "Pow";
+    const bool squared = found.activation && found.activation->activation == Activation::kRelu2;
+    bool erf = false, tanh = false, sigmoid = false;
+    for (const int n : inside) {
+      erf |= built && g_.node(n).op == "Erf";
+      tanh |= built && g_.node(n).op == "Tanh";
+      sigmoid |= built && g_.node(n).op == "Sigmoid";
+    }
+    for (const int n : inside) {
+      const auto& node = g_.node(n);
+      const bool arithmetic = node.op == "Add" || node.op == "Sub" || node.op == "Mul" ||
+                              node.op == "Div" || node.op == "Pow";
+      if (!arithmetic) {
+        const bool part = n == act || node.op == "Erf" || node.op == "Tanh" || node.op == "Sigmoid";
+        // Norms and matrices are told by themselves.
+        if (moe != nullptr ? !walk_.NormAt(n) && !MatrixOf(g_, n) : n == act || (built && part))
+          Understand(n);
+        continue;
+      }
+      const auto number = g_.Scalar(node.In(1)) ? g_.Scalar(node.In(1)) : g_.Scalar(node.In(0));
+      if (!number) {
+        if (g_.Constant(node.In(0)) || g_.Constant(node.In(1))) continue;
+        const bool square = node.In(0) == node.In(1);
+        if (moe != nullptr || tanh || (node.op == "Mul" && (!square || squared))) Understand(n);
+        continue;
+      }
+      const auto is = [&](std::initializer_list<double> numbers) {
+        return std::any_of(numbers.begin(), numbers.end(),
+                           [&](double x) { return std::abs(*number - x) <= 1e-4 * std::abs(x); });
+      };
+      const double root = std::sqrt(2.0);
+      // x/2 (1 + erf(x / sqrt 2)); x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); relu(x)^2;
+      // x sigmoid(1.702 x)
+      const bool activation = (erf && is({root, 1 / root, 0.5, 1, 2})) ||
+                              (tanh && is({0.5, 1, 0.044715, 0.7978845608, 2, 3})) ||
+                              (sigmoid && is({1.702})) || (squared && node.op == "Pow" && is({2}));
+      const bool routing = moe != nullptr && (std::abs(*number) <= 1e-6 ||
+                                              is({Wanted(moe->router.routed_scaling), 1}));
+      if (activation || routing) Understand(n);
+    }
   }
 
   void Conv(int32_t layer, int node, int& normed, int& out) {
@@ -173,17 +270,29 @@ class Finder {
       Keep(Role::kConvInProj, layer, matrix);
       normed = g_.node(p).In(0);
     }
+    Understand(node);
+    const int first = walk_.LinearBehind(g_.node(node).In(0));
     if (const int p = walk_.LinearAhead(g_.node(node).Out(0)); p >= 0) {
       auto matrix = *MatrixOf(g_, p);
       out = walk_.AddBias(matrix);
       Keep(Role::kConvOutProj, layer, matrix);
+      // Gates, and what keeps the state: all but constants.
+      if (first >= 0)
+        for (const int n : walk_.Between({first}, p))
+          if (!g_.Constant(g_.node(n).In(0)) && !g_.Constant(g_.node(n).In(1)) && !walk_.NormAt(n))
+            Understand(n);
     }
   }
 
   void Attention(int32_t layer, int node, FoundLayer& found, int& normed, int& out) {
     FoundAttention attention = AttentionAt(g_, node);
     const AttentionPorts ports = PortsOf(g_, node);
-    const int64_t q_heads = attention.num_heads, kv_heads = attention.num_key_value_heads;
+    Understand(node);
+    for (const int n : attention.nodes) Understand(n);
+    // A file may say any number.
+    const auto sane = [](int64_t n) { return n > 0 && n <= kMaxWidth ? n : 0; };
+    const int64_t q_heads = sane(attention.num_heads);
+    const int64_t kv_heads = sane(attention.num_key_value_heads);
     PathBack traces[3];
     const int values[] = {ports.q, ports.k, ports.v};
     for (size_t slot = 0; slot < 3; ++slot)
@@ -200,6 +309,10 @@ class Finder {
         first += sizes[i];
       }
     }
+    // Factors on queries and keys are part of the scale; those on values are nobody's.
+    for (size_t i = 0; i < 3; ++i)
+      for (const int n : traces[i].nodes)
+        if (i < 2 || g_.node(n).op == "Clip") Understand(n);
     constexpr Role kRoles[] = {Role::kQProj, Role::kKProj, Role::kVProj};
     for (size_t i = 0; i < 3; ++i)
       if (traces[i].linear) Keep(kRoles[i], layer, *traces[i].linear);
@@ -266,7 +379,7 @@ class Finder {
     }
     int last = kNoValue;
     int32_t order = 0;
-    while (true) {
+    while (order < spec.num_experts + 8) {
       const Branch branch = walk_.MlpFrom(input, taken);
       if (!branch.down) break;
       taken.insert(branch.nodes.begin(), branch.nodes.end());
@@ -287,14 +400,18 @@ class Finder {
     const int p = g_.Producer(scores);
     if (p < 0 || g_.node(p).op != "Add") return;
     for (const size_t side : {size_t{0}, size_t{1}})
-      if (const auto bias = g_.Constant(g_.node(p).In(side));
-          bias && bias->elements() == router.matrix.rows && !(router.bias && *router.bias == *bias))
+      if (const auto& bias = g_.Constant(g_.node(p).In(side));
+          bias && bias->elements() == router.matrix.rows &&
+          !(router.bias && *router.bias == *bias)) {
+        Understand(p);
         found_.vectors.emplace(Id(Role::kRouterSelectionBias, layer), *bias);
+      }
   }
 
   int FusedMoe(int32_t layer, const MoeSpec& spec, int node, FoundLayer& found) {
     const auto& n = g_.node(node);
     FoundRouting& routing = found.routing.emplace();
+    Understand(node);
     routing.node = node;
     routing.top_k = g_.Int(node, "k", 1);
     if (const int p = walk_.LinearBehind(n.In(1)); p >= 0) {
@@ -330,17 +447,23 @@ class Finder {
     found_.logits = value;
     std::optional<double> after_tanh;
     int after_constant = kNoValue;
-    bool tanh = false;
+    int tanh = -1;
     for (int hops = 0; hops < 16; ++hops) {
       const int p = g_.Producer(value);
       if (p < 0) return;
       const auto& node = g_.node(p);
       if (auto matrix = MatrixOf(g_, p); matrix && node.op != "Gather") {
         walk_.AddBias(*matrix);
-        found_.matrices.emplace(Id(Role::kLmHead, -1), *matrix);
+        Keep(Role::kLmHead, -1, *matrix);
         found_.head_read = true;
-        if (const auto norm = walk_.NormMaking(walk_.SkipPruning(node.In(0))))
+        Understand(found_.logit_scale.node);
+        Understand(found_.softcap_divide_node);
+        Understand(found_.softcap_multiply_node);
+        if (found_.logit_softcap) Understand(tanh);
+        if (const auto norm = walk_.NormMaking(walk_.SkipPruning(node.In(0)))) {
           KeepNorm(Role::kFinalNorm, -1, *norm);
+          found_.last = norm->input;
+        }
         return;
       }
       if (node.op == "Mul" || node.op == "Div") {
@@ -352,19 +475,21 @@ class Finder {
           after_tanh = scale;
           after_constant = node.In(side);
           found_.softcap_multiply_node = p;
-        } else if (tanh && !found_.logit_softcap) {
+        } else if (tanh >= 0 && !found_.logit_softcap) {
           found_.logit_softcap = after_tanh.value_or(1);
           found_.softcap_multiply = after_constant;
           found_.softcap_divide = node.In(side);
           found_.softcap_divide_node = p;
         } else {
-          found_.logit_scale = {
+          const FoundScale one{
               .value = *scale, .constant = node.In(side), .node = p, .divides = node.op == "Div"};
+          if (Nearer(Wanted(spec_.lm_head.logit_scale), one, found_.logit_scale))
+            found_.logit_scale = one;
         }
         value = node.In(1 - side);
         continue;
       }
-      if (node.op == "Tanh") tanh = true;
+      if (node.op == "Tanh") tanh = p;
       if (node.op == "Add") {
         const size_t side = g_.Constant(node.In(1)) ? 1 : 0;
         value = node.In(1 - side);

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct FoundMatrix {
   int node = -1;  // that multiplies by it, or gathers from it
   StoredMatrix matrix;
   std::optional<ConstantView> bias;  // [rows]; absent: none is added
+  int bias_node = -1;                // that adds it, where it is a node of its own
   // The operator rounds what it multiplies to int8, this many numbers to a scale.
   std::optional<int64_t> int8_block;
 };
@@ -58,6 +60,7 @@ struct FoundAttention {
   int mask_node = -1;              // that reads it
   size_t mask_slot = 0;
   bool elementary = false;        // built of MatMul and Softmax: `node` is the Softmax
+  std::vector<int> nodes;         // all that it is built of, then
   int scale_constant = kNoValue;  // where its scale lies, and who multiplies by it
   int scale_node = -1;
   std::optional<ConstantView> sinks;
@@ -87,6 +90,9 @@ struct FoundActivation {
 };
 
 struct FoundLayer {
+  // The residual stream before the first half and behind the second; kNoValue: not followed.
+  int input = kNoValue, output = kNoValue;
+  int foreign = kNoValue;  // what a half is added to instead
   std::optional<FoundAttention> attention;
   bool conv = false;
   FoundScale mixer_residual, mlp_residual;
@@ -109,6 +115,11 @@ struct FoundDecoder {
   int softcap_divide = kNoValue, softcap_multiply = kNoValue;  // constants, and who reads them
   int softcap_divide_node = -1, softcap_multiply_node = -1;
   bool head_read = false;  // logit_scale and logit_softcap are what the graph does
+  int stream = kNoValue;   // the residual stream before the first layer
+  int last = kNoValue;     // and what the final norm reads
+  // Nodes whose work a field above tells, or that a half of a layer is made of anyhow. What else
+  // computes on the way from the ids to the logits, the model does not have (account.h).
+  std::set<int> understood;
 };
 
 // The spec says which roles to look for; the graph decides where they are. `notes`: sentences about

@@ -64,7 +64,10 @@ std::optional<Elementary> ElementaryAt(const Graph& g, int softmax) {
     int next = kNoValue;
     for (const int c : g.Consumers(value)) {
       const auto& node = g.node(c);
-      if (product(c) && node.In(0) == value) out.mix = c;
+      if (product(c) && node.In(0) == value) {
+        out.mix = c;
+        out.facts.nodes.push_back(c);
+      }
       if (node.op == "Slice" || node.op == "Cast" || node.op == "Dropout") next = node.Out(0);
     }
     if (next == kNoValue) break;
@@ -81,6 +84,7 @@ std::optional<Elementary> ElementaryAt(const Graph& g, int softmax) {
     const int p = g.Producer(value);
     if (p < 0) return std::nullopt;
     const auto& node = g.node(p);
+    facts.nodes.push_back(p);
     if (product(p)) {
       out.scores = p;
       return out;

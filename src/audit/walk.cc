@@ -51,6 +51,36 @@ bool Walk::IsShapeOnly(int node) const {
                                   "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Dropout"});
 }
 
+bool Walk::IsMover(int node) const {
+  return IsShapeOnly(node) ||
+         OneOf(g_.node(node).op, {"Slice", "Gather", "GatherND", "GatherElements", "Split",
+                                  "Concat", "Shape", "Size"});
+}
+
+std::set<int> Walk::Between(const std::vector<int>& from, int to) const {
+  std::set<int> ahead(from.begin(), from.end()), both;
+  std::vector<int> open = from;
+  while (!open.empty()) {
+    const int n = open.back();
+    open.pop_back();
+    if (n == to) continue;
+    for (const int out : g_.node(n).out)
+      for (const int c : g_.Consumers(out))
+        if (ahead.insert(c).second) open.push_back(c);
+  }
+  if (!ahead.contains(to)) return both;
+  both.insert(to);
+  open = {to};
+  while (!open.empty()) {
+    const int n = open.back();
+    open.pop_back();
+    for (const int in : g_.node(n).in)
+      if (const int p = g_.Producer(in); p >= 0 && ahead.contains(p) && both.insert(p).second)
+        open.push_back(p);
+  }
+  return both;
+}
+
 bool Walk::IsTokenInput(int value) const {
   const OnnxValueInfo* info = g_.model().Input(g_.Name(value));
   if (info == nullptr) return false;
@@ -127,6 +157,7 @@ int Walk::AddBias(FoundMatrix& matrix) const {
       const int other = node.In(0) == out ? node.In(1) : node.In(0);
       if (const auto bias = VectorOf(g_, other, matrix.matrix.rows)) {
         matrix.bias = bias;
+        matrix.bias_node = c;
         return node.Out(0);
       }
     }
@@ -193,6 +224,8 @@ PathBack Walk::Back(int value) const {
   PathBack trace;
   int64_t first = 0, count = -1;
   std::optional<ConstantView> bias;
+  int bias_node = -1;
+  constexpr int64_t kMost = int64_t{1} << 40;
   for (int hops = 0; hops < kMaxHops; ++hops) {
     const int p = g_.Producer(value);
     if (p < 0) return trace;
@@ -201,17 +234,23 @@ PathBack Walk::Back(int value) const {
       const int64_t rows = matrix->matrix.rows;
       if (bias && bias->elements() == rows) {
         matrix->bias = bias;
+        matrix->bias_node = bias_node;
         bias.reset();
       }
       trace.input = node.In(0);
-      if (count >= 0 && first + count <= rows) matrix = SliceRows(*matrix, first, count);
-      if (bias && bias->elements() == matrix->matrix.rows) matrix->bias = bias;
+      if (count >= 0 && first <= rows && count <= rows - first)
+        matrix = SliceRows(*matrix, first, count);
+      if (bias && bias->elements() == matrix->matrix.rows) {
+        matrix->bias = bias;
+        matrix->bias_node = bias_node;
+      }
       trace.linear = matrix;
       return trace;
     }
     if (const auto norm = NormAt(p)) {
       if (trace.norm || IsSkipNorm(node.op)) return trace;
       trace.norm = norm;
+      bias.reset();  // what is added behind a norm is no bias of the matrix before it
       value = norm->input;
     } else if (IsShapeOnly(p)) {
       value = node.In(0);
@@ -237,11 +276,15 @@ PathBack Walk::Back(int value) const {
       rope.cos = table(node.In(cos_slot));
       rope.sin = table(node.In(cos_slot + 1));
       trace.rope = rope;
+      trace.nodes.push_back(p);
+      bias.reset();
       value = node.In(0);
     } else if (node.op == "Split") {
       std::vector<int64_t> sizes = g_.Ints(p, "split");
       if (sizes.empty()) sizes = g_.Integers(node.In(1));
       if (sizes.size() != node.out.size()) return trace;
+      for (const int64_t size : sizes)
+        if (size < 0 || size > kMost) return trace;
       int64_t before = 0;
       for (size_t i = 0; i < sizes.size() && node.out[i] != value; ++i) before += sizes[i];
       const auto mine = std::find(node.out.begin(), node.out.end(), value) - node.out.begin();
@@ -250,7 +293,7 @@ PathBack Walk::Back(int value) const {
       value = node.In(0);
     } else if (node.op == "Slice") {
       const auto begin = g_.Integers(node.In(1)), end = g_.Integers(node.In(2));
-      if (begin.size() != 1 || end.size() != 1 || begin[0] < 0) return trace;
+      if (begin.size() != 1 || end.size() != 1 || begin[0] < 0 || begin[0] > kMost) return trace;
       first += begin[0];
       if (count < 0 && end[0] > begin[0] && end[0] < (int64_t{1} << 40)) count = end[0] - begin[0];
       value = node.In(0);
@@ -259,15 +302,21 @@ PathBack Walk::Back(int value) const {
       const auto view = g_.Constant(node.In(side));
       if (!view) return trace;
       bias = VectorOf(g_, node.In(side), view->elements());
+      bias_node = p;
       value = node.In(1 - side);
     } else if (node.op == "Mul" || node.op == "Div") {
       const size_t side = g_.Scalar(node.In(1)) ? 1 : 0;
       const auto scale = g_.Scalar(node.In(side));
       if (!scale || (node.op == "Div" && side == 0)) return trace;
-      trace.scale *= node.op == "Mul" ? *scale : 1 / *scale;
+      // A norm takes away whatever its input was multiplied by.
+      if (!trace.norm) {
+        trace.scale *= node.op == "Mul" ? *scale : 1 / *scale;
+        trace.nodes.push_back(p);
+      }
       value = node.In(1 - side);
     } else if (node.op == "Clip") {
       trace.clip = g_.Scalar(node.In(2));
+      trace.nodes.push_back(p);
       value = node.In(0);
     } else if (node.op == "Concat") {
       // Earlier keys and values before the new ones.
@@ -283,7 +332,12 @@ PathBack Walk::Back(int value) const {
   return trace;
 }
 
-Join Walk::FollowToSum(int value, int residual) const {
+Join Walk::FollowToSum(int value, int residual, double wanted) const {
+  const auto far = [&](const FoundScale& scale) {
+    const double factor = scale.divides ? 1 / scale.value : scale.value;
+    const double ratio = std::abs(std::log(factor / wanted));
+    return std::isfinite(ratio) ? ratio : INFINITY;
+  };
   Join join;
   residual = SkipShape(residual);
   for (int hops = 0; hops < kMaxHops && value != kNoValue; ++hops) {
@@ -293,8 +347,10 @@ Join Walk::FollowToSum(int value, int residual) const {
       const int other = node.In(0) == value ? node.In(1) : node.In(0);
       if (IsSkipNorm(node.op)) {
         join.found = residual == kNoValue || SkipShape(other) == residual;
+        if (!join.found) join.other = other;
         join.skip_norm = NormAt(c);
         join.sum = node.Out(3);
+        join.node = c;
         return join;
       }
       if (const auto norm = NormAt(c)) {
@@ -305,12 +361,16 @@ Join Walk::FollowToSum(int value, int residual) const {
         if (SkipShape(other) == residual) {
           join.found = true;
           join.sum = node.Out(0);
+          join.node = c;
           return join;
         }
       } else if (node.op == "Mul" || node.op == "Div") {
         next = node.Out(0);
-        if (const auto scale = g_.Scalar(other))
-          join.scale = {.value = *scale, .constant = other, .node = c, .divides = node.op == "Div"};
+        if (const auto scale = g_.Scalar(other)) {
+          const FoundScale one{
+              .value = *scale, .constant = other, .node = c, .divides = node.op == "Div"};
+          if (join.scale.node < 0 || far(one) < far(join.scale)) join.scale = one;
+        }
       } else if (IsShapeOnly(c)) {
         next = node.Out(0);
       }

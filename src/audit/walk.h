@@ -48,6 +48,7 @@ struct PathBack {
   std::optional<FoundRope> rope;
   double scale = 1;
   std::optional<double> clip;
+  std::vector<int> nodes;  // that were read on the way, but for the matrix
 };
 
 // From a half's output forward to the sum with the residual stream.
@@ -57,6 +58,8 @@ struct Join {
   std::optional<FoundNorm> norm;       // of the output, before the sum
   std::optional<FoundNorm> skip_norm;  // of the sum, by the same operator
   int sum = kNoValue;
+  int node = -1;         // that adds
+  int other = kNoValue;  // what it adds instead of the residual stream, where that is certain
 };
 
 // One gated or plain MLP.
@@ -73,6 +76,8 @@ class Walk {
 
   // The node moves elements, or changes their type, and computes nothing.
   bool IsShapeOnly(int node) const;
+  // Likewise, or it chooses, cuts or joins elements.
+  bool IsMover(int node) const;
   // An input of whole numbers [batch, sequence] that is neither a mask nor positions: the one that
   // a table of embeddings is gathered by.
   bool IsTokenInput(int value) const;
@@ -84,11 +89,14 @@ class Walk {
   std::optional<FoundNorm> NormMaking(int value) const;  // the value is the norm's output
 
   PathBack Back(int value) const;
-  Join FollowToSum(int value, int residual) const;
+  // Of several factors on the way the one nearest `wanted` is the scale.
+  Join FollowToSum(int value, int residual, double wanted) const;
   Branch MlpFrom(int input, const std::set<int>& taken) const;
 
   // The output of the matrix and its bias, which is set when a following node adds one.
   int AddBias(FoundMatrix& matrix) const;
+  // The nodes on all ways from one node's outputs to another node, both ends included.
+  std::set<int> Between(const std::vector<int>& from, int to) const;
   int LinearBehind(int value) const;  // the nearest node with a matrix; -1
   int LinearAhead(int value) const;
   std::optional<int> OperatorAhead(int value, std::string_view op) const;

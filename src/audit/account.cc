@@ -1,0 +1,326 @@
+#include "audit/account.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "audit/walk.h"
+#include "base/quoted.h"
+#include "reference/rope.h"
+#include "spec/fields.h"
+#include "spec/rope_facts.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kMostBypassed = 16;
+constexpr size_t kMostTried = 8;  // in one round
+
+bool OneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
+  return std::find(ops.begin(), ops.end(), op) != ops.end();
+}
+
+bool IsFloat(OnnxType type) {
+  return type == OnnxType::kFloat || type == OnnxType::kFloat16 || type == OnnxType::kBFloat16 ||
+         type == OnnxType::kDouble;
+}
+
+// The slot of what an operator on single elements changes by a constant, or by itself.
+std::optional<size_t> Through(const Graph& g, int n) {
+  const auto& node = g.node(n);
+  if (OneOf(node.op, {"Add", "Sub", "Mul", "Div", "Pow"}) && node.in.size() == 2) {
+    const bool first = g.Constant(node.In(0)).has_value();
+    const bool second = g.Constant(node.In(1)).has_value();
+    if (first == second) return std::nullopt;
+    return first ? size_t{1} : size_t{0};
+  }
+  if (OneOf(node.op, {"Abs",       "Celu",  "Ceil",     "Clip",       "Cos",         "Elu",
+                      "Erf",       "Exp",   "FastGelu", "Floor",      "Gelu",        "HardSwish",
+                      "LeakyRelu", "Log",   "Mish",     "Neg",        "QuickGelu",   "Reciprocal",
+                      "Relu",      "Round", "Selu",     "Sigmoid",    "HardSigmoid", "Sign",
+                      "Silu",      "Sin",   "Softmax",  "LogSoftmax", "Softplus",    "Softsign",
+                      "Sqrt",      "Swish", "Tanh"}))
+    return size_t{0};
+  return std::nullopt;
+}
+
+// Nodes that what the table of embeddings gave, a cache keeps, or a table of RoPE holds flows
+// through; in order.
+std::vector<int> OnTheWay(const Graph& g, const FoundDecoder& found) {
+  std::set<int> values;
+  std::vector<int> nodes;
+  if (found.embedded != kNoValue) values.insert(found.embedded);
+  for (const OnnxValueInfo& input : g.model().inputs())
+    if (IsFloat(input.type))
+      if (const int v = g.Value(input.name); v != kNoValue) values.insert(v);
+  for (int n = 0; n < static_cast<int>(g.nodes().size()); ++n) {
+    const auto& node = g.node(n);
+    if (const auto& table = g.Constant(node.In(0));
+        node.op == "Gather" && table && table->elements() > 1 &&
+        IsFloat(g.model().tensors()[static_cast<size_t>(table->tensor)].type))
+      values.insert(node.Out(0));
+    if (std::none_of(node.in.begin(), node.in.end(), [&](int v) { return values.contains(v); }))
+      continue;
+    nodes.push_back(n);
+    if (node.op != "Shape" && node.op != "Size")  // a shape is not what flows
+      values.insert(node.out.begin(), node.out.end());
+    values.erase(kNoValue);
+  }
+  return nodes;
+}
+
+// Some exporters multiply cosines and sines by the RoPE's factor while the graph runs.
+bool IsRopeFactor(const Graph& g, int n, const ModelSpec& spec) {
+  if (g.node(n).op != "Mul") return false;
+  const auto number =
+      g.Scalar(g.node(n).In(1)) ? g.Scalar(g.node(n).In(1)) : g.Scalar(g.node(n).In(0));
+  return number && std::ranges::any_of(spec.layers, [&](const LayerSpec& layer) {
+           const RopeSpec* rope = FindRope(layer);
+           return rope != nullptr && rope->scaling &&
+                  std::abs(*number - RopeAttentionFactor(*rope)) <= 1e-6 * std::abs(*number);
+         });
+}
+
+std::vector<int> StrangersIn(const Graph& g, const FoundDecoder& found, const ModelSpec& spec) {
+  const Walk walk(g);
+  std::vector<int> out;
+  for (const int n : OnTheWay(g, found))
+    if (!found.understood.contains(n) && !walk.IsMover(n) && !IsRopeFactor(g, n, spec))
+      out.push_back(n);
+  return out;
+}
+
+bool IsWhole(const FoundDecoder& found, const ModelSpec& spec) {
+  if (found.layers.size() != spec.layers.size() || !found.head_read || found.embedded == kNoValue)
+    return false;
+  for (const FoundLayer& layer : found.layers)
+    if (!layer.mixer_joined || !layer.mlp_joined) return false;
+  for (const WeightSlot& slot : RequiredWeights(spec))
+    if (slot.id.part == Part::kWeight && !found.matrices.contains(slot.id) &&
+        !found.norms.contains(slot.id) && !found.vectors.contains(slot.id))
+      return false;
+  return true;
+}
+
+std::string NameOf(const Graph& g, const FoundDecoder& found, int node) {
+  for (const auto& [id, matrix] : found.matrices)
+    if (matrix.node == node) return ToString(id);
+  for (const auto& [id, norm] : found.norms)
+    if (norm.node == node) return ToString(id);
+  for (size_t i = 0; i < found.layers.size(); ++i)
+    if (found.layers[i].attention && found.layers[i].attention->node == node)
+      return fmt::format("layers.{}.attention", i);
+  const OnnxNode& source = g.model().nodes()[static_cast<size_t>(node)];
+  return fmt::format("{} {}", OneLine(source.op_type, 64),
+                     Quoted(source.outputs.empty() ? source.name : source.outputs[0]));
+}
+
+// "Mul by 1.01"
+std::string WhatItDoes(const Graph& plain, int node) {
+  std::string text = OneLine(plain.model().nodes()[static_cast<size_t>(node)].op_type, 64);
+  for (const int in : plain.node(node).in)
+    if (const auto& constant = plain.Constant(in)) {
+      const auto number = plain.Scalar(in);
+      text += number ? fmt::format(" by {:.6g}", *number)
+                     : fmt::format(" by a constant of {} numbers", constant->elements());
+      break;
+    }
+  return text;
+}
+
+class Teller {
+ public:
+  Teller(const Account& account, const OnnxModel& model)
+      : account_(account), model_(model), plain_(model) {}
+
+  RawFinding Stranger(int node, bool bypassed) const {
+    RawFinding raw{.kind = FindingKind::kStructure, .path = "operators"};
+    raw.expected = "no such operator";
+    raw.found = WhatItDoes(plain_, node);
+    const auto [before, behind] = Neighbours(node);
+    raw.what = fmt::format("an operator that the model does not have: {} between {} and {}",
+                           raw.found, before, behind);
+    if (!bypassed || !Bypass(node, raw.patch))
+      raw.how_to = "export again without it: nothing can take the operator's place in the graph";
+    return raw;
+  }
+
+ private:
+  // The next ones that stay.
+  std::pair<std::string, std::string> Neighbours(int node) const {
+    const Walk walk(*account_.graph);
+    const Graph& g = *account_.graph;
+    const auto slot = account_.bypassed.find(node);
+    const int in = plain_.node(node).In(slot == account_.bypassed.end() ? 0 : slot->second);
+    const int producer = g.Producer(walk.SkipShape(in));
+    std::string before = in == kNoValue ? "nothing" : Quoted(plain_.Name(in));
+    if (producer >= 0) before = NameOf(g, account_.decoder, producer);
+    std::string behind = "the output";
+    const std::vector<int> users = walk.Users(plain_.node(node).Out(0));
+    if (!users.empty()) behind = NameOf(g, account_.decoder, users.front());
+    return {before, behind};
+  }
+
+  // What is read instead of a node's output, through all that is bypassed.
+  std::string SourceOf(int node) const {
+    std::string name;
+    for (size_t hops = 0; hops <= kMostBypassed; ++hops) {
+      const auto at = account_.bypassed.find(node);
+      if (at == account_.bypassed.end()) break;
+      name = model_.nodes()[static_cast<size_t>(node)].inputs[at->second];
+      const OnnxNode* producer = model_.Producer(name);
+      if (producer == nullptr) break;
+      node = static_cast<int>(producer->index);
+    }
+    return name;
+  }
+
+  bool Bypass(int node, OnnxPatch& patch) const {
+    const OnnxNode& stranger = model_.nodes()[static_cast<size_t>(node)];
+    const std::string& out = stranger.outputs[0];
+    const std::string source = SourceOf(node);
+    const auto readers = [&](const std::string& name, const std::string& instead) {
+      for (const OnnxNode* reader : model_.ConsumersOf(name))
+        for (size_t s = 0; s < reader->inputs.size(); ++s)
+          if (reader->inputs[s] == name)
+            patch.inputs.push_back({.node = reader->index, .slot = s, .value = instead});
+    };
+    if (model_.Output(out) == nullptr) {
+      readers(out, source);
+      return true;
+    }
+    // A graph output keeps its name: what made the input makes it.
+    const OnnxNode* maker = model_.Producer(source);
+    if (maker == nullptr || maker->op_type == "Constant" || model_.Output(source) != nullptr)
+      return false;
+    for (size_t s = 0; s < maker->outputs.size(); ++s)
+      if (maker->outputs[s] == source)
+        patch.results.push_back({.node = maker->index, .slot = s, .value = out});
+    patch.results.push_back({.node = stranger.index, .slot = 0, .value = out + "_unread"});
+    readers(source, out);
+    return true;
+  }
+
+  const Account& account_;
+  const OnnxModel& model_;
+  const Graph plain_;
+};
+
+}  // namespace
+
+Account TakeAccount(const OnnxModel& model, const ModelSpec& spec,
+                    std::vector<std::string>& notes) {
+  Account account;
+  std::vector<std::string> said;
+  const auto look = [&](const Graph::Bypassed& bypassed) {
+    said.clear();
+    account.bypassed = bypassed;
+    account.graph = std::make_unique<Graph>(model, bypassed);
+    account.decoder = FindDecoder(*account.graph, spec, said);
+    account.strangers = StrangersIn(*account.graph, account.decoder, spec);
+    account.whole = IsWhole(account.decoder, spec);
+  };
+  look({});
+  // One after the other: the one without which most is understood. One that the model does not have
+  // hides others behind it, so that the first in the file's order are tried.
+  for (size_t round = 0; round < kMostBypassed && !account.strangers.empty(); ++round) {
+    const Graph::Bypassed before = account.bypassed;
+    std::optional<Graph::Bypassed> best;
+    size_t fewest = account.strangers.size();
+    std::vector<std::pair<int, size_t>> candidates;
+    for (const int n : account.strangers)
+      if (const auto slot = Through(*account.graph, n); slot && candidates.size() < kMostTried)
+        candidates.emplace_back(n, *slot);
+    for (const auto& one : candidates) {
+      Graph::Bypassed more = before;
+      more.insert(one);
+      look(more);
+      if (account.strangers.size() >= fewest) continue;
+      fewest = account.strangers.size();
+      best = std::move(more);
+      if (fewest == 0) break;
+    }
+    look(best ? *best : before);
+    if (!best) break;
+  }
+  if (!account.whole && !account.bypassed.empty()) look({});
+  notes.insert(notes.end(), said.begin(), said.end());
+  return account;
+}
+
+namespace {
+
+// The stream goes from one layer to the next. Where a part was not found, only what is certain is
+// told: a layer that reads what an earlier one already has.
+void TellWiring(const Account& account, const ModelSpec& spec, Collector& out) {
+  const Graph& g = *account.graph;
+  const Walk walk(g);
+  int stream = walk.SkipShape(account.decoder.stream);
+  std::set<int> earlier;
+  const size_t layers = std::min(spec.layers.size(), account.decoder.layers.size());
+  for (size_t i = 0; i <= layers; ++i) {
+    const int in = i < layers ? walk.SkipShape(account.decoder.layers[i].input)
+                              : walk.SkipPruning(account.decoder.last);
+    const bool other = account.whole && stream != kNoValue && in != stream;
+    if (in != kNoValue && (other || earlier.contains(in))) {
+      RawFinding raw{.kind = FindingKind::kStructure, .path = "operators"};
+      const std::string here = i < layers ? fmt::format("layer {}", i) : "the final norm";
+      const std::string before = i > 0 ? fmt::format("layer {}", i - 1) : "the embedding";
+      raw.what = fmt::format("{} does not read what {} gives", here, before);
+      raw.expected = fmt::format("the output of {}", before);
+      raw.found = Quoted(g.Name(in));
+      raw.how_to = "export again: the layers are wired otherwise";
+      out.Add(std::move(raw));
+    }
+    if (stream != kNoValue) earlier.insert(stream);
+    const int foreign = i < layers ? account.decoder.layers[i].foreign : kNoValue;
+    if (foreign != kNoValue) {
+      RawFinding raw{.kind = FindingKind::kStructure, .layer = static_cast<int>(i)};
+      raw.path = "residual";
+      raw.what = "a half is added to another value than the residual stream";
+      raw.expected = "the stream that it reads";
+      raw.found = Quoted(g.Name(foreign));
+      raw.how_to = "export again: the layer is wired otherwise";
+      out.Add(std::move(raw));
+    }
+    if (i < layers) stream = walk.SkipShape(account.decoder.layers[i].output);
+  }
+}
+
+}  // namespace
+
+void TellStrangers(const Account& account, const ModelSpec& spec, AuditReport& report,
+                   Collector& out) {
+  const Graph& g = *account.graph;
+  report.strangers = static_cast<int64_t>(account.strangers.size() + account.bypassed.size());
+  TellWiring(account, spec, out);
+  std::vector<int64_t> unjoined;
+  for (size_t i = 0; i < std::min(spec.layers.size(), account.decoder.layers.size()); ++i)
+    if (const FoundLayer& layer = account.decoder.layers[i];
+        !layer.mixer_joined || !layer.mlp_joined)
+      unjoined.push_back(static_cast<int64_t>(i));
+  if (!unjoined.empty())
+    report.notes.push_back(
+        fmt::format("the residual sums of layers {} could not be followed, and were not compared",
+                    JoinNumbers(unjoined)));
+  if (!account.whole) {
+    if (account.strangers.empty() || account.decoder.layers.empty()) return;
+    std::vector<std::string> ops;
+    for (const int n : account.strangers) {
+      const std::string op(g.node(n).op);
+      if (std::find(ops.begin(), ops.end(), op) == ops.end()) ops.push_back(op);
+    }
+    report.notes.push_back(fmt::format(
+        "{} operators between the token ids and the logits were not understood, and not compared: "
+        "{}",
+        account.strangers.size(), QuotedList(ops, 6)));
+    return;
+  }
+  const Teller teller(account, g.model());
+  for (const auto& [node, slot] : account.bypassed) out.Add(teller.Stranger(node, true));
+  for (const int node : account.strangers) out.Add(teller.Stranger(node, false));
+}
+
+}  // namespace lockstep
