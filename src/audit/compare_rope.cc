@@ -34,7 +34,9 @@ std::optional<Table> ReadTable(const Graph& graph, const FoundRope& rope, int64_
   const int64_t end =
       first < rope.long_row ? std::min(rope.long_row, rope.cos->shape[0]) : rope.cos->shape[0];
   Table table{.rows = end - first, .half = rope.cos->shape[1]};
-  if (table.rows < 2 || table.half < 1 || rope.cos->elements() > kMaxRows * 64) return std::nullopt;
+  if (table.rows < 2 || table.rows > kMaxRows || table.half < 1 ||
+      rope.cos->elements() > kMaxRows * 64)
+    return std::nullopt;
   const auto part = [&](const ConstantView& view) {
     ConstantView rows = view;
     rows.offset += first * rows.strides[0];

@@ -5,6 +5,7 @@ namespace lockstep {
 namespace {
 
 bool SaneSize(int64_t n) { return n > 0 && n < (int64_t{1} << 32); }
+constexpr int64_t kMostBlock = int64_t{1} << 24;
 
 StoredMatrix Plain(ConstantView view) {
   StoredMatrix out{.rows = view.shape[0], .cols = view.shape[1]};
@@ -31,11 +32,21 @@ bool Packed(const Graph& graph, int tensor) {
   return At(graph, tensor).type == OnnxType::kUInt8 || At(graph, tensor).type == OnnxType::kUInt4;
 }
 
+// A file may say any sizes: the codes and scales that they ask for must be there. Rows, columns and
+// bits are sane (no product of theirs overflows), the block is at least 1.
+bool AreThere(const Graph& graph, const FoundMatrix& found) {
+  const BlockCodes& codes = *found.matrix.codes;
+  const auto bytes = static_cast<int64_t>(At(graph, found.matrix.values.tensor).bytes.size());
+  return codes.row_bits >= found.matrix.cols * codes.bits &&
+         codes.row_bits <= bytes / found.matrix.rows * 8 + 7 &&
+         codes.blocks <= At(graph, codes.scales).elements / found.matrix.rows;
+}
+
 std::optional<FoundMatrix> NBits(const Graph& graph, int n) {
   const auto& node = graph.node(n);
   const int64_t rows = graph.Int(n, "N", 0), cols = graph.Int(n, "K", 0);
   const int64_t block = graph.Int(n, "block_size", 0);
-  const auto bits = static_cast<int>(graph.Int(n, "bits", 4));
+  const int64_t bits = graph.Int(n, "bits", 4);
   const auto codes = TensorOf(graph, node.In(1)), scales = TensorOf(graph, node.In(2));
   if (!codes || !scales || !SaneSize(rows) || !SaneSize(cols) || block < 1 || bits < 1 || bits > 8)
     return std::nullopt;
@@ -44,12 +55,14 @@ std::optional<FoundMatrix> NBits(const Graph& graph, int n) {
   out.matrix.cols = cols;
   out.matrix.values.tensor = *codes;
   BlockCodes& b = out.matrix.codes.emplace();
-  b.bits = bits;
+  b.bits = static_cast<int>(bits);
   b.block = block;
-  b.blocks = (cols + block - 1) / block;
+  b.blocks = 1 + (cols - 1) / block;
+  if (block > kMostBlock) return std::nullopt;
   b.row_bits = b.blocks * block * bits;
   b.scales = *scales;
   b.zero = static_cast<float>(1 << (bits - 1));
+  if (!AreThere(graph, out)) return std::nullopt;
   if (const auto zeros = TensorOf(graph, node.In(3))) {
     b.zeros = *zeros;
     b.zeros_packed = Packed(graph, *zeros);
@@ -69,7 +82,7 @@ std::optional<FoundMatrix> GatheredCodes(const Graph& graph, int n) {
   if (!view || !scales || view->shape.size() != 2) return std::nullopt;
   const OnnxType type = At(graph, view->tensor).type;
   const bool bytes = type == OnnxType::kUInt8;
-  const auto bits = bytes ? static_cast<int>(graph.Int(n, "bits", 4)) : 4;
+  const int64_t bits = bytes ? graph.Int(n, "bits", 4) : 4;
   const int64_t block = graph.Int(n, "block_size", 128);
   if (block < 1 || bits < 1 || bits > 8 || graph.Int(n, "gather_axis", 0) != 0) return std::nullopt;
   FoundMatrix out{.node = n};
@@ -78,14 +91,15 @@ std::optional<FoundMatrix> GatheredCodes(const Graph& graph, int n) {
   if (!SaneSize(out.matrix.rows) || !SaneSize(out.matrix.cols)) return std::nullopt;
   out.matrix.values.tensor = view->tensor;
   BlockCodes& b = out.matrix.codes.emplace();
-  b.bits = bits;
+  b.bits = static_cast<int>(bits);
   b.block = block;
-  b.blocks = (out.matrix.cols + block - 1) / block;
+  b.blocks = 1 + (out.matrix.cols - 1) / block;
   b.row_bits = bytes ? view->shape[1] * 8 : out.matrix.cols * bits;
   b.scales = *scales;
   // uint8 codes are centred where no zero points are given, 4-bit types are not.
   b.zero = bytes ? static_cast<float>(1 << (bits - 1)) : 0;
   b.is_signed = type == OnnxType::kInt4;
+  if (!AreThere(graph, out)) return std::nullopt;
   if (const auto zeros = TensorOf(graph, node.In(3))) b.zeros = *zeros;
   return out;
 }

@@ -29,7 +29,9 @@ std::optional<MaskWindow> WindowInMask(const Graph& g, int mask) {
     if (less || greater) {
       const auto number = g.Integers(node.In(1));
       const int sub = g.Producer(node.In(0));
-      if (number.size() == 1 && sub >= 0 && Is(g, sub, "Sub")) {
+      constexpr int64_t kMost = int64_t{1} << 40;
+      if (number.size() == 1 && std::abs(std::clamp(number[0], -kMost, kMost)) < kMost &&
+          sub >= 0 && Is(g, sub, "Sub")) {
         const bool equal = node.op.ends_with("OrEqual");
         // Sub(q, k) < W keeps W keys; Sub(k, q) > -W is the same.
         if (less && number[0] > 0) return MaskWindow{number[0] + (equal ? 1 : 0), node.In(1)};
@@ -229,13 +231,18 @@ std::optional<FoundMatrix> Expert(const Graph& g, int node, size_t weight, size_
     out.matrix.cols = columns;
     out.matrix.values.tensor = view->tensor;
     BlockCodes& b = out.matrix.codes.emplace();
-    b.bits = static_cast<int>(g.Int(node, "expert_weight_bits", 4));
-    if (b.bits < 1 || b.bits > 8) return std::nullopt;
+    const int64_t bits = g.Int(node, "expert_weight_bits", 4);
+    if (bits < 1 || bits > 8) return std::nullopt;
+    b.bits = static_cast<int>(bits);
     const int64_t block = g.Int(node, "block_size", 0);
     b.block = block > 0 ? block : columns;
-    b.blocks = (columns + b.block - 1) / b.block;
+    b.blocks = 1 + (columns - 1) / b.block;
     b.row_bits = view->shape[2] * 8;
     b.scales = scale->tensor;
+    // As many codes and scales as the sizes ask for, or the operator cannot run.
+    if (columns > b.row_bits / b.bits ||
+        b.blocks > scale->elements() / std::max<int64_t>(1, experts * rows))
+      return std::nullopt;
     b.zero = static_cast<float>(1 << (b.bits - 1));
     if (const auto zero = g.Constant(n.In(zeros))) {
       b.zeros = zero->tensor;

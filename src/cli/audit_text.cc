@@ -18,6 +18,25 @@ std::map<WeightState, int64_t> Count(const AuditReport& report) {
   return counts;
 }
 
+// What was compared, and what was not: a place that is not known is no number that is right.
+std::string NothingFound(const AuditReport& report) {
+  auto counts = Count(report);
+  const int64_t lost = counts[WeightState::kNotFound];
+  const auto all = static_cast<int64_t>(report.weights.size());
+  std::string text =
+      fmt::format("nothing found: {} of {} weights were compared and are right", all - lost, all);
+  if (lost > 0)
+    text += fmt::format("; {} were not compared: where the graph keeps them is not known", lost);
+  if (report.strangers > 0)
+    text += fmt::format("; {} operators were not understood, and what they do was not compared",
+                        report.strangers);
+  if (!report.notes.empty())
+    text += fmt::format(
+        "; {} of what else was not compared below",
+        report.notes.size() == 1 ? "one note" : fmt::format("{} notes", report.notes.size()));
+  return text;
+}
+
 }  // namespace
 
 Result<AuditedPair> AuditPaths(const fs::path& reference, const fs::path& candidate) {
@@ -47,7 +66,7 @@ std::string AuditText(const AuditReport& report, bool verbose) {
            : finding.how_to.empty() ? ""
                                     : fmt::format("   repair: {}\n", finding.how_to);
   }
-  if (report.findings.empty()) out += "\nnothing found: every number that was read is right\n";
+  if (report.findings.empty()) out += "\n" + NothingFound(report) + "\n";
   if (verbose) {
     using enum Table::Align;
     Table table({"weight", "is", "max |Δ|", "correlation"}, {kLeft, kLeft, kRight, kRight});
