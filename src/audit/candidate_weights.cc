@@ -43,6 +43,15 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
   const WeightId head{Role::kLmHead, Part::kWeight, -1, -1};
   const WeightId table{Role::kEmbedTokens, Part::kWeight, -1, -1};
   const bool tied = reference.spec.lm_head.tied;
+  // The table's own codes, read a second time by the head, which rounds what it multiplies.
+  const auto shared = report.decoder.matrices.find(head);
+  const auto codes = report.weights.find(table);
+  if (tied && !report.weights.contains(head) && shared != report.decoder.matrices.end() &&
+      shared->second.matrix.codes && codes != report.weights.end() &&
+      codes->second.state == WeightState::kQuantized) {
+    out.model.spec.lm_head.tied = false;
+    replace(head, shared->second);
+  }
   // A head of its own beside the reference's table is what the table is, until it is taken over.
   if (tied && report.weights.contains(head)) {
     out.model.spec.lm_head.tied = false;

@@ -320,7 +320,14 @@ class Facts {
     }
     if (found.window) {
       if (!want || found.window_constant == kNoValue) return false;
-      // All layers with this mask want the same.
+      // All layers with this mask want the same, or what mends one spoils another.
+      for (size_t i = 0; i < std::min(found_.layers.size(), spec_.layers.size()); ++i) {
+        const auto* attention = std::get_if<AttentionSpec>(&spec_.layers[i].mixer);
+        const auto& other = found_.layers[i].attention;
+        if (other && other->window_constant == found.window_constant &&
+            (attention == nullptr || attention->sliding_window != want))
+          return false;
+      }
       const auto view = graph_.Constant(found.window_constant);
       const int compare = graph_.Consumers(found.window_constant).size() == 1
                               ? graph_.Consumers(found.window_constant)[0]
