@@ -29,6 +29,14 @@ seeds gguf 400000 $golden/gguf/**/*.gguf
 seeds onnx 65536 $golden/onnx/**/*.onnx
 seeds config_json 65536 $golden/models/*/config.json
 seeds tokenizer_json 65536 $golden/tokenizers/**/*.json
+# The audit's bytes are changes of an export: any will do, if they are long enough for several.
+mkdir -p build/fuzz-corpus/audit/seeds
+python3 - build/fuzz-corpus/audit/seeds <<'PY'
+import pathlib, random, sys
+for seed in range(60):
+    data = random.Random(seed).randbytes(40 + 4 * seed)
+    (pathlib.Path(sys.argv[1]) / f"{seed:02}").write_bytes(data)
+PY
 # Templates lie inside JSON: one seed each.
 mkdir -p build/fuzz-corpus/jinja/seeds
 python3 - $golden/chat build/fuzz-corpus/jinja/seeds <<'PY'
