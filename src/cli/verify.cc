@@ -193,6 +193,7 @@ std::string Text(const Examination& e, const VerifyArgs& args, size_t i) {
 Json ToJson(const Examination& e) {
   Json json = lockstep::ToJson(e.verification);
   if (!e.base.empty()) json["base"] = e.base;
+  if (e.own_codes) json["own_codes"] = lockstep::ToJson(*e.own_codes);
   if (e.audit) json["audit"] = AuditJson(*e.audit);
   if (e.diagnosis) json["diagnosis"] = lockstep::ToJson(*e.diagnosis);
   return json;

@@ -6,7 +6,6 @@
 #include "base/quoted.h"
 #include "formats/onnx_write.h"
 #include "subjects/onnx_passages.h"
-#include "subjects/onnx_run.h"
 #include "subjects/text_side.h"
 #include "verify/compare.h"
 
@@ -193,12 +192,8 @@ Result<PromptTrace> OnnxSubject::RunProbe(const Probe& probe, const Progress& pr
 
 Result<std::map<std::string, TraceTensor>> OnnxSubject::Intermediates(
     std::span<const int32_t> ids, std::span<const std::string> names, const Progress& progress) {
-  LS_TRY(const std::string bytes, WithOutputs(model_, names));
-  OrtOptions options = Options();
-  options.external_folder = model_.folder();
   const auto work = [&]() -> Result<std::map<std::string, TraceTensor>> {
-    LS_TRY(const auto session,
-           OrtSession::OpenBytes(runtime_, std::as_bytes(std::span(bytes)), options));
+    LS_TRY(const auto session, OpenWithOutputs(names));
     const auto count = static_cast<int64_t>(ids.size());
     LS_TRY(OnnxRun run, OnnxRun::Start(runtime_, *session, contract_, count));
     LS_RETURN_IF_ERROR(run.Append(
@@ -210,6 +205,37 @@ Result<std::map<std::string, TraceTensor>> OnnxSubject::Intermediates(
   auto out = work();
   if (out || IsInterrupted(out.error())) return out;
   return tl::unexpected(std::move(out).error().In(model_.path().string()));
+}
+
+Result<std::unique_ptr<OrtSession>> OnnxSubject::OpenWithOutputs(
+    std::span<const std::string> names) const {
+  LS_TRY(const std::string bytes, WithOutputs(model_, names));
+  OrtOptions options = Options();
+  options.external_folder = model_.folder();
+  return OrtSession::OpenBytes(runtime_, std::as_bytes(std::span(bytes)), options);
+}
+
+Status OnnxSubject::Along(OrtSession& session, std::span<const int32_t> ids,
+                          std::span<const int32_t> tokens, std::span<const std::string> names,
+                          const std::function<Status(int64_t first, const OnnxRun& run)>& take,
+                          const Progress& progress) const {
+  const auto total = static_cast<int64_t>(ids.size() + tokens.size());
+  const auto work = [&]() -> Status {
+    LS_TRY(OnnxRun run, OnnxRun::Start(runtime_, session, contract_, total));
+    const auto keep_going = [&] {
+      return progress("reading its activations", run.length(), total);
+    };
+    for (size_t call = 0; call <= tokens.size(); ++call) {
+      const int64_t first = run.length();
+      LS_RETURN_IF_ERROR(
+          run.Append(call == 0 ? ids : tokens.subspan(call - 1, 1), keep_going, names));
+      LS_RETURN_IF_ERROR(take(first, run));
+    }
+    return {};
+  };
+  auto done = work();
+  if (done || IsInterrupted(done.error())) return done;
+  return tl::unexpected(std::move(done).error().In(model_.path().string()));
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "model/text_model.h"
 #include "ort/ort_session.h"
 #include "subjects/onnx_contract.h"
+#include "subjects/onnx_run.h"
 #include "verify/subject.h"
 
 namespace lockstep {
@@ -35,6 +37,14 @@ class OnnxSubject : public Subject {
   Result<std::map<std::string, TraceTensor>> Intermediates(std::span<const int32_t> ids,
                                                            std::span<const std::string> names,
                                                            const Progress& progress);
+  // A copy of the graph that gives these values as outputs as well.
+  Result<std::unique_ptr<OrtSession>> OpenWithOutputs(std::span<const std::string> names) const;
+  // The prompt and tokens after it on such a copy, called as Run calls the graph. `take` gets each
+  // call's logits and values (OnnxRun::extras), and the position of its first row.
+  Status Along(OrtSession& session, std::span<const int32_t> ids, std::span<const int32_t> tokens,
+               std::span<const std::string> names,
+               const std::function<Status(int64_t first, const OnnxRun& run)>& take,
+               const Progress& progress) const;
 
   const OnnxModel& model() const { return model_; }
   const OnnxContract& contract() const { return contract_; }
