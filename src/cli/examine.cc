@@ -7,7 +7,6 @@
 #include "subjects/text_side.h"
 #include "verify/bisect.h"
 #include "verify/caching_subject.h"
-#include "verify/passages.h"
 
 namespace lockstep {
 namespace {

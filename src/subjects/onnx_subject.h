@@ -3,6 +3,7 @@
 // measures no noise of its own; its text side is that of the folder's tokenizer files, if any.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -22,7 +23,10 @@ namespace lockstep {
 class OnnxSubject : public Subject {
  public:
   // `path` is a folder or a .onnx file. Fails where ONNX Runtime is absent, and says how to get it.
-  static Result<std::unique_ptr<OnnxSubject>> Open(const std::filesystem::path& path, int threads);
+  // A run that takes longer than `timeout` is stopped, between two of the graph's operators.
+  static Result<std::unique_ptr<OnnxSubject>> Open(
+      const std::filesystem::path& path, int threads,
+      std::chrono::seconds timeout = std::chrono::hours(24 * 365));
 
   std::string Name() const override;
   Abilities Can() const override;
@@ -54,11 +58,15 @@ class OnnxSubject : public Subject {
       : model_(std::move(model)), contract_(std::move(contract)), text_(std::move(text)) {}
   Result<PromptTrace> RunProbe(const Probe& probe, const Progress& progress);
   OrtOptions Options() const;
+  // `work` under `progress` until the time is over; its error says where.
+  template <typename Work>
+  auto InTime(const Progress& progress, const Work& work) const;
 
   OnnxModel model_;
   OnnxContract contract_;
   TextModel text_;
   int threads_ = 0;
+  std::chrono::seconds timeout_{};
   int64_t vocab_size_ = 0;
   std::shared_ptr<const OrtRuntime> runtime_;
   std::unique_ptr<OrtSession> session_;
