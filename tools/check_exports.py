@@ -14,6 +14,8 @@ import sys
 import tempfile
 
 MATCH, WEIGHTS = "match", "quantized activations"
+# What the logits may differ by once the reference has the folder's codes and rounds as it does.
+RESIDUAL = 1e-4
 # folder -> a verdict, or what its causes change: the ends of the paths, each once.
 EXPECTED = {
     "genai-0.18/gemma2": {"embedding.scale.rounding"},
@@ -71,7 +73,15 @@ def check(lockstep, folder, checkpoint, expected):
         return f"by other ways than whole: {differing or 'none was asked'}", ""
     if isinstance(expected, str):
         wrong = "" if seen["verdict"] == expected else f"the verdict is \"{seen['verdict']}\""
-        return wrong, seen["verdict"]
+        if expected != WEIGHTS or wrong:
+            return wrong, seen["verdict"]
+        rounded = seen["own_codes"]["rounded"]
+        if not rounded["max_abs"] < RESIDUAL:
+            wrong = f"{rounded['max_abs']:.1e} is left on its own codes, expected below {RESIDUAL}"
+        elif "diagnosis" in seen:
+            wrong = "a cause was looked for"
+        return wrong, (f"{seen['verdict']}: {rounded['max_abs']:.1e} is left; "
+                       f"{rounded['ties']} ties of {rounded['activations']} activations")
     if seen["verdict"] != "differs":
         return f"the verdict is \"{seen['verdict']}\"", ""
     diagnosis = seen["diagnosis"]

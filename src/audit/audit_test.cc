@@ -246,17 +246,6 @@ TEST(Audit, TheSameFactsInOtherWordsAreNoFinding) {
   EXPECT_FALSE(Must(Audit(reference, candidate)).healthy());
 }
 
-TEST(BlockInt8Rounder, EachBlockHasItsOwnScale) {
-  BlockInt8Rounder rounder;
-  const float anything = 0;
-  const WeightView weight{.data = reinterpret_cast<const std::byte*>(&anything)};
-  rounder.blocks[weight.data] = 2;
-  std::vector<float> x = {127, 1.4f, 0, 0, -2.54f, 0.011f, 3};
-  rounder.Input(weight, false, MatrixView<float>(x.data(), 1, x.size()));
-  const std::vector<float> expected = {127, 1, 0, 0, -2.54f, 0.02f, 3};
-  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], expected[i], 1e-6) << i;
-}
-
 // What real builders wrote, when it is there: folder, and where something is found.
 struct Export {
   const char* folder;

@@ -1,26 +1,18 @@
 #include "audit/candidate_weights.h"
 
-#include <algorithm>
-#include <cmath>
-
 namespace lockstep {
 
-void BlockInt8Rounder::Input(const WeightView& weight, bool, MatrixView<float> rows) const {
-  const auto found = blocks.find(weight.data);
-  if (found == blocks.end()) return;
-  const auto block = static_cast<size_t>(found->second);
-  for (size_t t = 0; t < rows.rows; ++t) {
-    const std::span<float> x = rows.row(t);
-    for (size_t begin = 0; begin < x.size(); begin += block) {
-      const auto part = x.subspan(begin, std::min(block, x.size() - begin));
-      float largest = 0;
-      for (const float e : part) largest = std::max(largest, std::abs(e));
-      if (!(largest > 0)) continue;
-      const float scale = largest / 127, inverse = 127 / largest;
-      for (float& e : part) e = std::nearbyint(e * inverse) * scale;
-    }
-  }
+namespace {
+
+// The value that a matrix of an operator multiplies: what the operator reads first, but for the
+// second matrix of experts.
+std::string InputOf(const Graph& graph, const WeightId& id, const FoundMatrix& found) {
+  if (id.role == Role::kExpertDownProj) return {};
+  const int value = graph.node(found.node).In(0);
+  return value == kNoValue ? std::string() : graph.Name(value);
 }
+
+}  // namespace
 
 Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& candidate,
                                        const AuditReport& report) {
@@ -35,7 +27,13 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
                     .rows = found.matrix.rows,
                     .cols = found.matrix.cols,
                     .row_stride = found.matrix.cols};
-    if (found.int8_block) out.rounder.blocks[view.data] = *found.int8_block;
+    if (found.int8_block) {
+      out.rounder.blocks[view.data] = *found.int8_block;
+      if (std::string input = InputOf(graph, id, found); !input.empty())
+        out.inputs[view.data] = std::move(input);
+      else
+        ++out.inside;
+    }
     out.model.weights.Set(id, view);
     out.model.weights.Keep(std::move(values));
     ++out.replaced;

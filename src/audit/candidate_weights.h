@@ -4,32 +4,20 @@
 #pragma once
 
 #include <map>
-#include <memory>
+#include <string>
 
 #include "audit/audit.h"
-#include "reference/rounder.h"
+#include "audit/int8_rounder.h"
 
 namespace lockstep {
 
-// Rounds what the named matrices multiply as onnxruntime's CPU kernels do: per row and block of
-// columns, scale = max|a| / 127, codes to nearest (com.microsoft MatMulNBits with accuracy_level 4,
-// and QMoE's int8 paths; measured: agrees to 8e-7).
-class BlockInt8Rounder : public Rounder<float> {
- public:
-  // By where the matrix lies (WeightView::data).
-  std::map<const std::byte*, int64_t> blocks;
-
-  bool empty() const { return blocks.empty(); }
-  void Input(const WeightView& weight, bool head, MatrixView<float> rows) const override;
-  void Queries(size_t, MatrixView<float>) const override {}
-  void Keys(size_t, MatrixView<float>) const override {}
-  void Values(size_t, MatrixView<float>) const override {}
-  void AttentionWeights(std::span<float>) const override {}
-};
-
 struct CandidateWeights {
   Model model;  // keeps its weights alive; the reference's checkpoint must outlive it as well
-  BlockInt8Rounder rounder;
+  Int8Rounder rounder;
+  // What the rounded matrices multiply, as the graph calls it, by where the matrix lies.
+  std::map<const std::byte*, std::string> inputs;
+  // Rounded matrices whose input no value of the graph is: inside an operator.
+  int64_t inside = 0;
   int64_t replaced = 0;  // matrices that are the candidate's
 };
 

@@ -283,12 +283,12 @@ void AddBenchVerb(CLI::App& app, Action& action) {
       ->type_name("");
   const auto list = [&](const char* name, std::vector<int64_t>& into, const std::string& what,
                         int64_t lowest) {
-    verb->add_option(name, into, what)
-        ->delimiter(',')
+    verb->add_option_function<std::vector<std::string>>(
+            name, [&into](const std::vector<std::string>& texts) { into = NumbersIn(texts); }, what)
         ->expected(1)
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->check(WholeNumber(lowest, kMost))
+        ->check(WholeNumbers(lowest, kMost))
         ->type_name("N,...");
   };
   list("--prompt", args->prompts, "Read prompts of N tokens" + Default(kPrompts), 1);

@@ -18,8 +18,17 @@ TEST(ParseIds, TakesListsAsPeopleWriteThem) {
   const std::vector<int32_t> expected = {1, 2, 30};
   for (const char* text : {"1,2,30", "1 2 30", "[1, 2, 30]", " 1,\n2,30 \n"})
     EXPECT_EQ(*ParseIds(text, "ids"), expected) << text;
-  for (const char* bad : {"", "[]", "1,x", "-1", "1.5", "99999999999"})
+  for (const char* bad : {"", "[]", "1,x", "-1", "1.5", "99999999999", "1,,2", ",1", "1,", "1, ,2",
+                          ",", "[1,]", "[,1]", "1[2", "[1", "1]"})
     EXPECT_FALSE(ParseIds(bad, "ids")) << bad;
+}
+
+TEST(WholeNumbers, EveryItemIsOneAndNoneIsEmpty) {
+  const CLI::Validator check = WholeNumbers(1, 100);
+  for (std::string good : {"1", "1,2,100"}) EXPECT_EQ(check(good), "") << good;
+  for (std::string bad : {"", "1,,2", ",1", "1,", "0", "1,101", "1, 2", "x"})
+    EXPECT_NE(check(bad), "") << bad;
+  EXPECT_EQ(NumbersIn({"1,20", "3"}), (std::vector<int64_t>{1, 20, 3}));
 }
 
 TEST(ReadPrompts, TakesLinesAndJsonLists) {

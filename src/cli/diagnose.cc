@@ -128,7 +128,7 @@ void AddDiagnoseVerb(CLI::App& app, Action& action) {
       ->type_name("S")
       ->capture_default_str();
   verb->add_option("--timeout", args->timeout,
-                   "How long a program or a server may take for one answer")
+                   "How long a program, a server or ONNX Runtime may take for one answer")
       ->check(WholeNumber(1, 7 * 24 * 3600))
       ->type_name("SECONDS")
       ->capture_default_str();

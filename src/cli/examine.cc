@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "audit/candidate_weights.h"
 #include "cli/options.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/text_side.h"
 #include "verify/bisect.h"
 #include "verify/caching_subject.h"
-#include "verify/passages.h"
 
 namespace lockstep {
 namespace {
@@ -43,130 +41,6 @@ int64_t UnshownFaults(const AuditReport& report) {
     return f.kind != FindingKind::kQuantized && f.kind != FindingKind::kGeneration &&
            f.kind != FindingKind::kTokenizer;
   });
-}
-
-bool PromptsDiffer(const Verification& v) {
-  return std::any_of(v.prompts.begin(), v.prompts.end(),
-                     [](const PromptComparison& p) { return p.verdict == Verdict::kDiffers; });
-}
-
-double WorstOf(const Verification& v) {
-  double worst = 0;
-  for (const PromptComparison& p : v.prompts) worst = std::max(worst, p.max_abs());
-  return worst;
-}
-
-// The reference with the candidate's own codes for weights.
-struct OwnWeights {
-  CandidateWeights weights;
-  std::unique_ptr<ReferenceSubject> subject;
-};
-
-// Whether the reference, rounding activations to int8 as the candidate's operators do, gives its
-// logits: a sentence of how closely, or nothing. Where a number falls between two codes, the last
-// bit of a sum decides, and from there on the two round differently everywhere: about once in ten
-// tokens of a small model. So the first tokens of prompts must agree exactly (most of them), and
-// whole prompts exactly or within what the rounding does to the reference.
-Result<std::optional<std::string>> CompareRounded(OwnWeights& own, Subject& candidate,
-                                                  const Verification& plain,
-                                                  const VerifyOptions& options,
-                                                  const Progress& progress) {
-  constexpr size_t kLongestBeginning = 4;
-  LS_TRY(const ProbePlan plan, PlanProbes(*own.subject, candidate, options));
-  VerifyOptions beginnings = options;
-  beginnings.prompts.clear();
-  beginnings.passages = false;
-  VerifyOptions plain_only = options;
-  plain_only.passages = false;
-  beginnings.steps = 1;
-  for (const Probe& probe : plan.probes)
-    for (size_t n = 1; n <= std::min(kLongestBeginning, probe.ids.size()); ++n) {
-      NamedPrompt prompt{.name = fmt::format("first {} of {}", n, probe.name)};
-      prompt.ids.assign(probe.ids.begin(), probe.ids.begin() + static_cast<int64_t>(n));
-      beginnings.prompts.push_back(std::move(prompt));
-    }
-  own.subject->RoundWith(&own.weights.rounder);
-  const auto short_ones = Verify(*own.subject, candidate, beginnings, progress);
-  const auto whole = Verify(*own.subject, candidate, plain_only, progress);
-  own.subject->RoundWith(nullptr);
-  if (!short_ones) return tl::unexpected(short_ones.error());
-  if (!whole) return tl::unexpected(whole.error());
-
-  const auto exact = [](const PromptComparison& p) {
-    return p.tolerance > 0 && p.max_abs() <= std::max(p.tolerance, kEmulatedRounding);
-  };
-  double worst_exact = 0, worst_share = 0;
-  int64_t exact_beginnings = 0;
-  for (const PromptComparison& p : short_ones->prompts)
-    if (exact(p)) {
-      ++exact_beginnings;
-      worst_exact = std::max(worst_exact, p.max_abs());
-    }
-  const auto all = static_cast<int64_t>(short_ones->prompts.size());
-  if (2 * exact_beginnings <= all) return std::nullopt;
-  std::vector<std::unique_ptr<Rounder<float>>> rounders;
-  rounders.push_back(std::make_unique<BlockInt8Rounder>(own.weights.rounder));
-  for (size_t i = 0; i < whole->prompts.size(); ++i) {
-    const PromptComparison& p = whole->prompts[i];
-    if (exact(p)) continue;
-    if (p.tolerance == 0 || i >= plan.probes.size() || i >= plain.prompts.size())
-      return std::nullopt;
-    LS_TRY(const PromptTrace run, own.subject->Run(plan.probes[i], progress));
-    LS_TRY(const double effect, own.subject->EffectOf(rounders, 1e30, run, progress));
-    const double far = std::min(p.max_abs(), plain.prompts[i].max_abs());
-    if (!(far <= kRoundingMultiple * effect)) return std::nullopt;
-    worst_share = std::max(worst_share, far / effect);
-  }
-  return fmt::format(
-      "the reference's formulas give its logits after {} of {} first tokens of prompts to {:.1e}, "
-      "and along whole prompts within {:.2g} times what the rounding does (a number between two "
-      "codes may fall either way)",
-      exact_beginnings, all, worst_exact, worst_share);
-}
-
-// The candidate against the reference with the candidate's own codes for weights. The verdict of
-// `out` becomes what explains the difference; where nothing does, the base of a diagnosis is kept.
-Result<std::optional<OwnWeights>> CompareOnOwnWeights(const ReferenceSubject& reference,
-                                                      const OnnxModel& graph, Subject& candidate,
-                                                      const VerifyOptions& options,
-                                                      ThreadPool& pool, const Progress& progress,
-                                                      Examination& out) {
-  OwnWeights own;
-  LS_TRY(own.weights, WithWeightsOf(reference.model(), graph, *out.audit));
-  if (own.weights.replaced == 0) return std::nullopt;
-  out.base = fmt::format("with the candidate's own {} quantized matrices", own.weights.replaced);
-  own.subject = ReferenceSubject::Create(own.weights.model,
-                                         LoadTextModelOrNote(reference.model().checkpoint), pool);
-  LS_TRY(Verification plain, Verify(*own.subject, candidate, options, progress));
-  Verification& v = out.verification;
-  const double before = WorstOf(v);
-  // On its own codes more can be told than beside the checkpoint's weights.
-  if (!PromptsDiffer(plain)) v.passages = plain.passages;
-  if (plain.verdict == Verdict::kMatch) {
-    v.verdict = Verdict::kQuantizedWeights;
-    v.sentence = fmt::format(
-        "the same model with weights in fewer bits: on the candidate's own codes the reference's "
-        "formulas give its logits on all {} prompts (max |Δ| {:.2e}, {:.2e} on the checkpoint's "
-        "weights)",
-        v.prompts.size(), WorstOf(plain), before);
-    return std::nullopt;
-  }
-  if (plain.verdict == Verdict::kDiffers && !PromptsDiffer(plain)) {  // a passage alone does
-    v.sentence = fmt::format("{}: {}", out.base, plain.sentence);
-    return std::nullopt;
-  }
-  if (own.weights.rounder.empty()) return own;
-  LS_TRY(const std::optional<std::string> explained,
-         CompareRounded(own, candidate, plain, options, progress));
-  if (!explained) return own;
-  v.verdict = Verdict::kQuantizedActivations;
-  v.sentence = fmt::format(
-      "the same model with quantized weights and quantized activations: on the candidate's own "
-      "codes, and with activations rounded to int8 where its operators do that, {}; max |Δ| {:.2e} "
-      "without that rounding, {:.2e} on the checkpoint's weights",
-      *explained, WorstOf(plain), before);
-  ConcludePassages(v);
-  return std::nullopt;
 }
 
 // The probes on which the two differ, the shortest first, and one more where only a long one does.
@@ -288,20 +162,22 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   // Where only a passage differs it is the cache, and no edit of the model explains that.
   if (!PromptsDiffer(v) || v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
 
-  std::optional<OwnWeights> own;
   if (out.audit && onnx != nullptr && Quantized(*out.audit)) {
-    auto compared = CompareOnOwnWeights(*checkpoint, onnx->model(), candidate, options.verify, pool,
-                                        progress, out);
+    auto compared = CompareOnOwnCodes(checkpoint->model(), *onnx, *out.audit, candidate,
+                                      options.verify, v, pool, progress);
     if (!compared && IsInterrupted(compared.error())) return tl::unexpected(compared.error());
-    const bool tried = compared.has_value();
-    if (tried)
-      own = *std::move(compared);
+    if (compared)
+      out.own_codes = *std::move(compared);
     else
       v.notes.push_back(
           fmt::format("the candidate's own codes were not tried: {}", compared.error().message));
-    if (v.verdict != Verdict::kDiffers) return out;
-    // What the prompts show is explained; what is left is a passage.
-    if (tried && !own && !out.base.empty()) return out;
+    if (out.own_codes)
+      out.base = fmt::format("with the candidate's own {} quantized matrices",
+                             out.own_codes->weights.replaced);
+    if (v.verdict != Verdict::kDiffers || (out.own_codes && out.own_codes->passage_alone)) {
+      if (out.own_codes) out.own_codes->weights.model = {};  // as large as the model in fp32
+      return out;
+    }
   }
   if (out.audit && other != nullptr && out.audit->healthy()) {
     // The same facts, and weights that follow the reference's in fewer bits: the reference runs
@@ -320,7 +196,7 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   std::optional<OnnxTaps> inside;
   if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
   auto diagnosis =
-      DiagnoseOn(own ? own->weights.model : checkpoint->model(), candidate,
+      DiagnoseOn(out.own_codes ? out.own_codes->weights.model : checkpoint->model(), candidate,
                  ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr, pool, progress);
   if (!diagnosis && IsInterrupted(diagnosis.error())) return tl::unexpected(diagnosis.error());
   // That no cause can be looked for takes nothing from the verdict.
@@ -331,6 +207,7 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   if (inside)
     for (const std::string& note : inside->notes())
       if (std::find(v.notes.begin(), v.notes.end(), note) == v.notes.end()) v.notes.push_back(note);
+  if (out.own_codes) out.own_codes->weights.model = {};
   return out;
 }
 

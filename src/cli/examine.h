@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "cli/exit_code.h"
 #include "cli/onnx_taps.h"
+#include "cli/own_codes.h"
 #include "subjects/reference_subject.h"
 #include "verify/diagnose.h"
 #include "verify/verify.h"
@@ -32,11 +33,8 @@ struct Examination {
   // What the reference was before it was edited, where that is not the checkpoint alone: "with the
   // candidate's 4-bit weights". Empty: nothing.
   std::string base;
+  std::optional<OwnCodes> own_codes;  // of a quantized graph that differs
 };
-
-// How far the logits of a graph with int8 activations may lie from those of the reference that
-// rounds as it does, as long as every number falls on the same code.
-inline constexpr double kEmulatedRounding = 1e-4;
 
 // `checkpoint` is what stands behind `reference`, where that is a checkpoint under the reference;
 // nullptr: neither audit nor diagnosis. An audit needs a candidate that is an ONNX model or a

@@ -25,6 +25,31 @@ CLI::Validator WholeNumber(int64_t lowest, int64_t highest) {
       "");
 }
 
+CLI::Validator WholeNumbers(int64_t lowest, int64_t highest) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        for (size_t begin = 0; begin <= text.size();) {
+          const size_t end = std::min(text.find(',', begin), text.size());
+          std::string item = text.substr(begin, end - begin);
+          if (std::string fault = WholeNumber(lowest, highest)(item); !fault.empty()) return fault;
+          begin = end + 1;
+        }
+        return "";
+      },
+      "");
+}
+
+std::vector<int64_t> NumbersIn(const std::vector<std::string>& lists) {
+  std::vector<int64_t> out;
+  for (const std::string& text : lists)
+    for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+      int64_t value = 0;
+      at = std::from_chars(at, end, value).ptr + 1;
+      out.push_back(value);
+    }
+  return out;
+}
+
 CLI::Validator RealNumber(double lowest, double highest) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
@@ -41,22 +66,36 @@ CLI::Validator RealNumber(double lowest, double highest) {
 
 Result<std::vector<int32_t>> ParseIds(std::string_view text, std::string_view place) {
   std::vector<int32_t> ids;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  const auto is_gap = [](char c) {
-    return c == ',' || c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == '[' || c == ']';
+  const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  const auto trim = [&](std::string_view s) {
+    while (!s.empty() && is_space(s.front())) s.remove_prefix(1);
+    while (!s.empty() && is_space(s.back())) s.remove_suffix(1);
+    return s;
   };
-  for (;;) {
-    while (at != end && is_gap(*at)) ++at;
-    if (at == end) break;
+  std::string_view list = trim(text);
+  if (list.starts_with('[') && list.ends_with(']') && list.size() > 1)
+    list = trim(list.substr(1, list.size() - 2));
+  const char* at = list.data();
+  const char* const end = at + list.size();
+  // Between two ids there is space, or a comma with or without it.
+  for (bool comma = false; at != end;) {
     const char* const word = at;
-    while (at != end && !is_gap(*at)) ++at;
+    while (at != end && !is_space(*at) && *at != ',') ++at;
+    if (at == word)
+      return UsageError("{}: expected token ids such as 1,2,3, found nothing {}", place,
+                        ids.empty() ? "in front of the first comma"
+                                    : fmt::format("between the two commas behind {}", ids.back()));
     int32_t id = 0;
     const auto [rest, error] = std::from_chars(word, at, id);
     if (error != std::errc{} || rest != at || id < 0)
       return UsageError("{}: expected token ids such as 1,2,3, found {}", place,
                         Quoted({word, static_cast<size_t>(at - word)}));
     ids.push_back(id);
+    comma = false;
+    while (at != end && (is_space(*at) || (*at == ',' && !comma))) comma = *at++ == ',' || comma;
+    if (at == end && comma)
+      return UsageError("{}: expected token ids such as 1,2,3, found nothing behind the last comma",
+                        place);
   }
   if (ids.empty()) return UsageError("{}: expected token ids such as 1,2,3, found none", place);
   return ids;

@@ -17,6 +17,9 @@ namespace lockstep {
 // Validators: `expected a whole number from 1 to 1024, found "many"`.
 CLI::Validator WholeNumber(int64_t lowest, int64_t highest);
 CLI::Validator RealNumber(double lowest, double highest);
+// Whole numbers with commas between them, and those numbers.
+CLI::Validator WholeNumbers(int64_t lowest, int64_t highest);
+std::vector<int64_t> NumbersIn(const std::vector<std::string>& lists);
 
 // "1,2,3", "1 2 3" or "[1, 2, 3]".
 Result<std::vector<int32_t>> ParseIds(std::string_view text, std::string_view place);

@@ -32,7 +32,9 @@ Result<std::vector<TapPlace>> ParseTaps(const std::string& text, int64_t num_lay
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string name = text.substr(begin, end - begin);
     begin = end + 1;
-    if (name.empty()) continue;
+    if (name.empty())
+      return UsageError("--taps: {}: a name is empty between two commas, or at an end",
+                        Quoted(text));
     if (name == "all") {
       for (const TapInfo& info : kTaps)
         if (info.tap != Tap::kLogits) places.push_back({info.tap, -1});

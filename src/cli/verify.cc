@@ -193,6 +193,7 @@ std::string Text(const Examination& e, const VerifyArgs& args, size_t i) {
 Json ToJson(const Examination& e) {
   Json json = lockstep::ToJson(e.verification);
   if (!e.base.empty()) json["base"] = e.base;
+  if (e.own_codes) json["own_codes"] = lockstep::ToJson(*e.own_codes);
   if (e.audit) json["audit"] = AuditJson(*e.audit);
   if (e.diagnosis) json["diagnosis"] = lockstep::ToJson(*e.diagnosis);
   return json;
@@ -258,7 +259,7 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
       ->type_name("SECONDS")
       ->capture_default_str();
   verb->add_option("--timeout", args->timeout,
-                   "How long a program or a server may take for one answer")
+                   "How long a program, a server or ONNX Runtime may take for one answer")
       ->check(WholeNumber(1, 7 * 24 * 3600))
       ->type_name("SECONDS")
       ->capture_default_str();

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/quoted.h"
+#include "base/temporary_folder.h"
 #include "formats/onnx_read.h"
 #include "formats/protobuf.h"
 
@@ -478,21 +479,23 @@ Status WriteOnnx(const OnnxModel& model, const OnnxPatch& patch, const fs::path&
     return UsageError("{}: exists already; name a folder that does not", out.string());
   const fs::path target = fs::absolute(out, error).lexically_normal();
   const fs::path clean = target.has_filename() ? target : target.parent_path();
-  std::string temporary = clean.string() + ".XXXXXX";
-  if (mkdtemp(temporary.data()) == nullptr)
-    return InputError("{}: cannot be created: {}", clean.string(), strerror(errno));
-  Status status = WriteInto(temporary, model, patch, texts);
+  auto temporary = TemporaryFolder::Make(clean.parent_path(), clean.filename().string());
+  if (!temporary)
+    return InputError("{}: cannot be created: {}", clean.string(), temporary.error().message);
+  Status status = WriteInto(temporary->path(), model, patch, texts);
   if (status) {
     // mkdtemp gives 0700; a new folder is what the umask leaves of 0777 elsewhere.
-    fs::permissions(temporary,
+    fs::permissions(temporary->path(),
                     fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
                         fs::perms::others_exec,
                     fs::perm_options::add, error);
     // Unlike std::filesystem's, fails where a file or a filled folder has appeared meanwhile.
-    if (rename(temporary.c_str(), clean.c_str()) == 0) return {};
+    if (rename(temporary->path().c_str(), clean.c_str()) == 0) {
+      temporary->Keep();
+      return {};
+    }
     status = InputError("{}: cannot be created: {}", clean.string(), strerror(errno));
   }
-  fs::remove_all(temporary, error);
   return status;
 }
 

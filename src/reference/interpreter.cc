@@ -169,21 +169,28 @@ class Pass {
     return x;
   }
 
-  Matrix<T> Project(Role role, MatrixView<const T> x, bool has_bias, int expert = -1) {
+  // `positions` of the rows: by default the chunk's last ones.
+  Matrix<T> Project(Role role, MatrixView<const T> x, bool has_bias, int expert = -1,
+                    std::span<const int64_t> positions = {}) {
     const WeightView& weight = weights_.Get(role, layer_, Part::kWeight, expert);
     const WeightView* bias = has_bias ? &weights_.Get(role, layer_, Part::kBias, expert) : nullptr;
     Matrix<T> y(x.rows, static_cast<size_t>(weight.rows));
-    Multiply(weight, bias, false, x, y);
+    Multiply(weight, bias, false, x, y, {}, positions);
     return y;
   }
 
   void Multiply(const WeightView& weight, const WeightView* bias, bool head, MatrixView<const T> x,
-                MatrixView<T> y, std::span<const int32_t> rows = {}) {
+                MatrixView<T> y, std::span<const int32_t> rows = {},
+                std::span<const int64_t> positions = {}) {
     Matrix<T> rounded(rounder_ != nullptr ? x.rows : 0, x.cols);
     if (rounder_ != nullptr) {
+      std::vector<int64_t> last;
+      for (size_t t = 0; positions.empty() && t < x.rows; ++t)
+        last.push_back(first_ + static_cast<int64_t>(count_ - x.rows + t));
       for (size_t t = 0; t < x.rows; ++t)
         std::ranges::copy(x.row(t), rounded.view().row(t).begin());
-      rounder_->Input(weight, head, rounded);
+      rounder_->Input(weight, head, positions.empty() ? std::span<const int64_t>(last) : positions,
+                      rounded);
       x = rounded;
     }
     Linear<T>(pool_, weight, bias, x, y, rows);
@@ -422,11 +429,12 @@ class Pass {
     bool taps = false;
   };
 
-  Matrix<T> Mlp(const MlpSpec& mlp, MatrixView<const T> x, const MlpRoles& roles, int expert = -1) {
-    Matrix<T> up = Project(roles.up, x, mlp.up_bias, expert);
+  Matrix<T> Mlp(const MlpSpec& mlp, MatrixView<const T> x, const MlpRoles& roles, int expert = -1,
+                std::span<const int64_t> positions = {}) {
+    Matrix<T> up = Project(roles.up, x, mlp.up_bias, expert, positions);
     if (roles.taps) Put(Tap::kUp, layer_, up);
     if (mlp.gated) {
-      Matrix<T> gate = Project(roles.gate, x, mlp.up_bias, expert);
+      Matrix<T> gate = Project(roles.gate, x, mlp.up_bias, expert, positions);
       if (roles.taps) Put(Tap::kGate, layer_, gate);
       GatedActivation<T>(mlp, up, gate);
       up = std::move(gate);
@@ -434,7 +442,7 @@ class Pass {
       for (T& e : up.data) e = Activate(mlp.activation, e);
     }
     if (roles.taps) Put(Tap::kActivation, layer_, up);
-    return Project(roles.down, up, mlp.down_bias, expert);
+    return Project(roles.down, up, mlp.down_bias, expert, positions);
   }
 
   Matrix<T> FeedForward(const MlpSpec& mlp, const Matrix<T>& x) {
@@ -458,12 +466,14 @@ class Pass {
         if (weights.view()(t, e) != T{0}) tokens.push_back(t);
       if (tokens.empty()) continue;
       Matrix<T> in(tokens.size(), Hidden());
+      std::vector<int64_t> positions;
+      for (const size_t t : tokens) positions.push_back(first_ + static_cast<int64_t>(t));
       for (size_t i = 0; i < tokens.size(); ++i)
         std::copy_n(x.data.begin() + static_cast<std::ptrdiff_t>(tokens[i] * x.cols), x.cols,
                     in.view().row(i).begin());
       Matrix<T> y =
           Mlp(moe.expert, in, {Role::kExpertGateProj, Role::kExpertUpProj, Role::kExpertDownProj},
-              static_cast<int>(e));
+              static_cast<int>(e), positions);
       for (size_t i = 0; i < tokens.size(); ++i)
         for (size_t c = 0; c < y.cols; ++c)
           out.view()(tokens[i], c) += weights.view()(tokens[i], e) * y.view()(i, c);

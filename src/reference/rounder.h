@@ -3,6 +3,9 @@
 // rounded but by the arithmetic itself.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "base/matrix_view.h"
 #include "model/weight_view.h"
 
@@ -12,8 +15,10 @@ template <typename T>
 class Rounder {
  public:
   virtual ~Rounder() = default;
-  // Rows that are about to be multiplied with `weight`; `head`: those give logits.
-  virtual void Input(const WeightView& weight, bool head, MatrixView<T> rows) const = 0;
+  // Rows that are about to be multiplied with `weight`, and the position of each in its sequence;
+  // `head`: those give logits.
+  virtual void Input(const WeightView& weight, bool head, std::span<const int64_t> positions,
+                     MatrixView<T> rows) const = 0;
   // Of attention, [position, heads * dim]: queries before they meet keys, keys and values as they
   // are kept; each head's part begins a new row of `dim`.
   virtual void Queries(size_t dim, MatrixView<T> rows) const = 0;

@@ -323,5 +323,39 @@ TEST_F(CommandTest, TheProbeOfTheDocsIsAnsweredByTheTraceOfTheDocs) {
   EXPECT_EQ(run->StepLogits(0), (std::vector<double>{-0.5, 2, 0.25}));
 }
 
+// A stand-in for the library: made-up logits, the sine of a sum of ids.
+TEST_F(CommandTest, TheAdapterOfLlamaCppAnswers) {
+  if (std::system("\"${LOCKSTEP_PYTHON:-python3}\" -c 'import numpy' 2>/dev/null") != 0)
+    GTEST_SKIP() << "no numpy";
+  const std::string source = LOCKSTEP_SOURCE_DIR;
+  const auto open = [&](const std::string& arguments) {
+    return CommandSubject::Open(
+        {.command = fmt::format("PYTHONDONTWRITEBYTECODE=1 PYTHONPATH='{}/tests/subjects' "
+                                "\"${{LOCKSTEP_PYTHON:-python3}}\" "
+                                "'{}/tools/subjects/llama_cpp_subject.py' {}",
+                                source, source, arguments)});
+  };
+  const auto subject = open("model.gguf f16");
+  ASSERT_TRUE(subject) << subject.error().message;
+  ASSERT_TRUE((*subject)->Prepare(kGoOn));
+  EXPECT_EQ((*subject)->vocab_size(), 11);
+  EXPECT_NE((*subject)->Name().find("f16 cache"), std::string::npos);
+  Probe probe{.name = "p", .ids = {1, 2, 3}, .steps = 4, .all_positions = true};
+  const auto run = (*subject)->Run(probe, kGoOn);
+  ASSERT_TRUE(run) << run.error().message;
+  int64_t sum = 6;
+  for (int64_t k = 0; k < 4; ++k) {
+    const std::vector<double> row = run->StepLogits(k);
+    ASSERT_EQ(row.size(), 11u);
+    for (size_t i = 0; i < row.size(); ++i)
+      EXPECT_NEAR(row[i], std::sin(1.7 * static_cast<double>(sum) + static_cast<double>(i)), 1e-6);
+    sum += run->greedy[static_cast<size_t>(k)];
+  }
+  ASSERT_TRUE(run->logits);
+  EXPECT_EQ(run->logits->num_rows(), 3);
+  const auto wrong = open("model.gguf bf16");
+  EXPECT_FALSE(wrong && (*wrong)->Prepare(kGoOn));
+}
+
 }  // namespace
 }  // namespace lockstep

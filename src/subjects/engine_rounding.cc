@@ -54,7 +54,8 @@ void ForHeads(size_t dim, MatrixView<float> rows, const Fn& fn) {
 
 }  // namespace
 
-void EngineRounding::Input(const WeightView& weight, bool head, MatrixView<float> rows) const {
+void EngineRounding::Input(const WeightView& weight, bool head, std::span<const int64_t>,
+                           MatrixView<float> rows) const {
   const Activations form = FormFor(activations_, ChoosePackedKind(weight));
   if (form == Activations::kF32) return;
   for (size_t t = 0; t < rows.rows; ++t) {

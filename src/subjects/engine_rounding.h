@@ -16,7 +16,8 @@ class EngineRounding : public Rounder<float> {
   EngineRounding(Activations activations, KvType kv, uint32_t draw = 0)
       : activations_(activations), kv_(kv), draw_(draw) {}
 
-  void Input(const WeightView& weight, bool head, MatrixView<float> rows) const override;
+  void Input(const WeightView& weight, bool head, std::span<const int64_t> positions,
+             MatrixView<float> rows) const override;
   void Queries(size_t dim, MatrixView<float> rows) const override;
   void Keys(size_t dim, MatrixView<float> rows) const override;
   void Values(size_t dim, MatrixView<float> rows) const override;

@@ -202,11 +202,14 @@ Status OnnxRun::Call(std::span<const int32_t> ids, const OrtSession::KeepGoing& 
   const size_t first_extra = outputs.size();
   outputs.insert(outputs.end(), extra.begin(), extra.end());
   bool stopped = false;
-  LS_TRY(auto given, session_.Run(inputs, outputs, [&] {
+  auto result = session_.Run(inputs, outputs, [&] {
     stopped = stopped || (keep_going && !keep_going());
     return !stopped;
-  }));
+  });
+  // A run that was stopped fails, with words of ONNX Runtime's own.
   if (stopped) return tl::unexpected(Interrupted());
+  if (!result) return tl::unexpected(std::move(result).error());
+  std::vector<OrtTensor> given = *std::move(result);
   LS_RETURN_IF_ERROR(TakeLogits(std::move(given[0]), count));
   for (size_t i = 0; i < caches_.size(); ++i)
     LS_RETURN_IF_ERROR(TakeCache(i, std::move(given[i + 1]), past + count));

@@ -6,7 +6,6 @@
 #include "base/quoted.h"
 #include "formats/onnx_write.h"
 #include "subjects/onnx_passages.h"
-#include "subjects/onnx_run.h"
 #include "subjects/text_side.h"
 #include "verify/compare.h"
 
@@ -67,8 +66,25 @@ std::vector<std::string> DescribeOnnxPrecision(const OnnxModel& model) {
   return out;
 }
 
+template <typename Work>
+auto OnnxSubject::InTime(const Progress& progress, const Work& work) const {
+  const auto end = std::chrono::steady_clock::now() + timeout_;
+  bool late = false;
+  const Progress timed = [&](std::string_view doing, int64_t done, int64_t total) {
+    late = std::chrono::steady_clock::now() >= end;
+    return !late && progress(doing, done, total);
+  };
+  auto out = work(timed);
+  if (out || (IsInterrupted(out.error()) && !late)) return out;
+  Error error = late ? Error{ErrorCode::kInput,
+                             fmt::format("did not answer in {} s (--timeout) and was stopped",
+                                         timeout_.count())}
+                     : std::move(out).error();
+  return decltype(out)(tl::unexpected(std::move(error).In(model_.path().string())));
+}
+
 Result<std::unique_ptr<OnnxSubject>> OnnxSubject::Open(const std::filesystem::path& path,
-                                                       int threads) {
+                                                       int threads, std::chrono::seconds timeout) {
   LS_TRY(OnnxModel model, OnnxModel::Open(path));
   LS_TRY(const auto config, ReadGenAiConfig(model.folder()));
   LS_TRY(OnnxContract contract, ReadOnnxContract(model, config));
@@ -79,6 +95,7 @@ Result<std::unique_ptr<OnnxSubject>> OnnxSubject::Open(const std::filesystem::pa
   std::unique_ptr<OnnxSubject> subject(
       new OnnxSubject(std::move(model), std::move(contract), LoadTextModelOrNote(folder)));
   subject->threads_ = threads;
+  subject->timeout_ = timeout;
   subject->runtime_ = std::move(runtime);
   auto session =
       OrtSession::OpenFile(subject->runtime_, subject->model_.path(), subject->Options());
@@ -87,16 +104,15 @@ Result<std::unique_ptr<OnnxSubject>> OnnxSubject::Open(const std::filesystem::pa
   subject->session_ = *std::move(session);
   subject->vocab_size_ = subject->contract_.vocab_size.value_or(0);
   if (subject->vocab_size_ == 0) {  // not said anywhere: one id tells
-    const auto ask = [&]() -> Result<int64_t> {
+    const auto ask = [&](const Progress& progress) -> Result<int64_t> {
       LS_TRY(OnnxRun run,
              OnnxRun::Start(subject->runtime_, *subject->session_, subject->contract_, 1));
       const int32_t id = 0;
-      LS_RETURN_IF_ERROR(run.Append(std::span(&id, 1), {}));
+      LS_RETURN_IF_ERROR(run.Append(std::span(&id, 1), [&] { return progress("starting", 0, 1); }));
       return run.vocab_size();
     };
-    auto vocab_size = ask();
-    if (!vocab_size) return tl::unexpected(std::move(vocab_size).error().In(place));
-    subject->vocab_size_ = *vocab_size;
+    const auto go_on = [](std::string_view, int64_t, int64_t) { return true; };
+    LS_TRY(subject->vocab_size_, subject->InTime(go_on, ask));
   }
   return subject;
 }
@@ -137,12 +153,8 @@ Result<std::vector<int32_t>> OnnxSubject::Tokenize(const Rendered& text) const {
 Result<PromptTrace> OnnxSubject::Run(const Probe& probe, const Progress& progress) {
   if (probe.hidden || !probe.taps.empty())
     return UnsupportedError("{}: an exported graph has no taps by the reference's names", Name());
-  auto out = RunProbe(probe, progress);
-  if (!out) {
-    if (IsInterrupted(out.error())) return out;
-    return tl::unexpected(std::move(out).error().In(model_.path().string()));
-  }
-  if (text_.tokenizer) {
+  auto out = InTime(progress, [&](const Progress& timed) { return RunProbe(probe, timed); });
+  if (out && text_.tokenizer) {
     if (auto text = DecodeIds(text_, out->greedy)) out->greedy_text = *std::move(text);
   }
   return out;
@@ -193,23 +205,42 @@ Result<PromptTrace> OnnxSubject::RunProbe(const Probe& probe, const Progress& pr
 
 Result<std::map<std::string, TraceTensor>> OnnxSubject::Intermediates(
     std::span<const int32_t> ids, std::span<const std::string> names, const Progress& progress) {
-  LS_TRY(const std::string bytes, WithOutputs(model_, names));
-  OrtOptions options = Options();
-  options.external_folder = model_.folder();
-  const auto work = [&]() -> Result<std::map<std::string, TraceTensor>> {
-    LS_TRY(const auto session,
-           OrtSession::OpenBytes(runtime_, std::as_bytes(std::span(bytes)), options));
+  return InTime(progress, [&](const Progress& timed) -> Result<std::map<std::string, TraceTensor>> {
+    LS_TRY(const auto session, OpenWithOutputs(names));
     const auto count = static_cast<int64_t>(ids.size());
     LS_TRY(OnnxRun run, OnnxRun::Start(runtime_, *session, contract_, count));
     LS_RETURN_IF_ERROR(run.Append(
-        ids, [&] { return progress("reading intermediates", 0, count); }, names));
+        ids, [&] { return timed("reading intermediates", 0, count); }, names));
     std::map<std::string, TraceTensor> out;
     for (size_t i = 0; i < names.size(); ++i) out[names[i]] = ToTrace(run.extras()[i]);
     return out;
-  };
-  auto out = work();
-  if (out || IsInterrupted(out.error())) return out;
-  return tl::unexpected(std::move(out).error().In(model_.path().string()));
+  });
+}
+
+Result<std::unique_ptr<OrtSession>> OnnxSubject::OpenWithOutputs(
+    std::span<const std::string> names) const {
+  LS_TRY(const std::string bytes, WithOutputs(model_, names));
+  OrtOptions options = Options();
+  options.external_folder = model_.folder();
+  return OrtSession::OpenBytes(runtime_, std::as_bytes(std::span(bytes)), options);
+}
+
+Status OnnxSubject::Along(OrtSession& session, std::span<const int32_t> ids,
+                          std::span<const int32_t> tokens, std::span<const std::string> names,
+                          const std::function<Status(int64_t first, const OnnxRun& run)>& take,
+                          const Progress& progress) const {
+  const auto total = static_cast<int64_t>(ids.size() + tokens.size());
+  return InTime(progress, [&](const Progress& timed) -> Status {
+    LS_TRY(OnnxRun run, OnnxRun::Start(runtime_, session, contract_, total));
+    const auto keep_going = [&] { return timed("reading its activations", run.length(), total); };
+    for (size_t call = 0; call <= tokens.size(); ++call) {
+      const int64_t first = run.length();
+      LS_RETURN_IF_ERROR(
+          run.Append(call == 0 ? ids : tokens.subspan(call - 1, 1), keep_going, names));
+      LS_RETURN_IF_ERROR(take(first, run));
+    }
+    return {};
+  });
 }
 
 }  // namespace lockstep

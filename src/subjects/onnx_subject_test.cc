@@ -207,6 +207,26 @@ TEST(OnnxSubject, EveryExportGivesTheSameHoweverItsCacheIsFilled) {
   EXPECT_EQ(seen.size(), 4u);
 }
 
+TEST(OnnxSubject, AGraphThatTakesForEverIsStopped) {
+  if (!HaveRuntime()) GTEST_SKIP() << "no ONNX Runtime";
+  const fs::path slow = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/onnx/slow/model.onnx";
+  const Probe probe{.name = "p", .ids = {1, 2}};
+  const auto hasty = OnnxSubject::Open(slow, 1, std::chrono::seconds(1));
+  ASSERT_TRUE(hasty) << hasty.error().message;
+  const auto late = (*hasty)->Run(probe, kGoOn);
+  ASSERT_FALSE(late);
+  EXPECT_FALSE(IsInterrupted(late.error()));
+  EXPECT_NE(late.error().message.find("--timeout"), std::string::npos) << late.error().message;
+  // A person may stop it at any time.
+  const auto patient = OnnxSubject::Open(slow, 1);
+  ASSERT_TRUE(patient) << patient.error().message;
+  int asked = 0;
+  const auto stopped =
+      (*patient)->Run(probe, [&](std::string_view, int64_t, int64_t) { return ++asked < 3; });
+  ASSERT_FALSE(stopped);
+  EXPECT_TRUE(IsInterrupted(stopped.error()));
+}
+
 TEST(OnnxSubject, OpenSubjectTakesFolderFileAndPrefix) {
   if (!HaveRuntime()) GTEST_SKIP() << "no ONNX Runtime";
   ThreadPool pool(1);

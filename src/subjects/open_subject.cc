@@ -74,7 +74,7 @@ Result<std::unique_ptr<Subject>> OpenSubject(const std::filesystem::path& path, 
     return std::unique_ptr<Subject>(std::move(subject));
   }
   if (prefix == kOnnx || (prefix.empty() && HoldsOnnx(model))) {
-    LS_TRY(auto subject, OnnxSubject::Open(model, pool.num_threads()));
+    LS_TRY(auto subject, OnnxSubject::Open(model, pool.num_threads(), timeout));
     return std::unique_ptr<Subject>(std::move(subject));
   }
   auto subject = ReferenceSubject::Open(model, pool);

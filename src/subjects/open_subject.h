@@ -16,8 +16,8 @@ namespace lockstep {
 // that holds logits: a recorded trace. A .onnx file, a folder with genai_config.json or with a
 // model.onnx and no checkpoint, or any folder after "onnx:": ONNX Runtime. "cmd:COMMAND LINE": a
 // program (command_subject.h); "genai:FOLDER": ONNX Runtime GenAI (adapters.h);
-// "http(s)://HOST/v1": a server (http_subject.h); each of their answers may take `timeout`. The
-// pool must outlive the subject.
+// "http(s)://HOST/v1": a server (http_subject.h); each of their answers, and each of ONNX
+// Runtime's, may take `timeout`. The pool must outlive the subject.
 Result<std::unique_ptr<Subject>> OpenSubject(
     const std::filesystem::path& path, ThreadPool& pool, const EngineOptions& options = {},
     std::chrono::seconds timeout = std::chrono::seconds(600));

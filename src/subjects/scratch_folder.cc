@@ -1,10 +1,5 @@
 #include "subjects/scratch_folder.h"
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-
 namespace lockstep {
 
 namespace fs = std::filesystem;
@@ -14,25 +9,20 @@ Result<ScratchFolder> ScratchFolder::Make() {
   const fs::path base = fs::temp_directory_path(error);
   if (error)
     return InputError("no folder for temporary files ({}); set TMPDIR to one", error.message());
-  std::string path = (base / "lockstep-XXXXXX").string();
-  if (mkdtemp(path.data()) == nullptr)
+  auto folder = TemporaryFolder::Make(base, "lockstep");
+  if (!folder)
     return InputError(
         "{}: no folder for temporary files can be made: {}; set TMPDIR to a place "
         "that can be written to",
-        base.string(), std::strerror(errno));
-  return ScratchFolder(path);
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) fs::remove_all(path_, ignored);
+        base.string(), folder.error().message);
+  return ScratchFolder(*std::move(folder));
 }
 
 uint64_t ScratchFolder::bytes() const {
   uint64_t total = 0;
   std::error_code error;
   // Files come and go meanwhile; what cannot be asked counts as nothing.
-  for (fs::recursive_directory_iterator it(path_, error), end; !error && it != end;
+  for (fs::recursive_directory_iterator it(path(), error), end; !error && it != end;
        it.increment(error)) {
     std::error_code ignored;
     if (it->symlink_status(ignored).type() != fs::file_type::regular) continue;
@@ -44,7 +34,7 @@ uint64_t ScratchFolder::bytes() const {
 
 void ScratchFolder::Clear() const {
   std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_, ignored))
+  for (const fs::directory_entry& entry : fs::directory_iterator(path(), ignored))
     fs::remove_all(entry.path(), ignored);
 }
 

@@ -5,25 +5,22 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/temporary_folder.h"
 
 namespace lockstep {
 
 class ScratchFolder {
  public:
   static Result<ScratchFolder> Make();
-  ~ScratchFolder();
-  ScratchFolder(ScratchFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ScratchFolder& operator=(ScratchFolder&&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return folder_.path(); }
   // Of all that lies in it.
   uint64_t bytes() const;
   // Removes what lies in it.
   void Clear() const;
 
  private:
-  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  std::filesystem::path path_;
+  explicit ScratchFolder(TemporaryFolder folder) : folder_(std::move(folder)) {}
+  TemporaryFolder folder_;
 };
 
 }  // namespace lockstep

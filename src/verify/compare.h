@@ -22,6 +22,10 @@ inline double Tolerance(double noise) { return kNoiseMultiple * noise + kToleran
 inline constexpr double kAssumedNoiseUlps = 16;
 double AssumedNoise(std::span<const double> logits);
 
+// A recording is believed that its noise is at most so many times the assumed one (seen, over 38
+// architectures: 4.6 at most), or the one that the candidate measures on the same prompt.
+inline constexpr double kPlausibleNoise = 16;
+
 // The first logit that is no number (NaN or infinite), or -1. A subject that gives one has failed:
 // an infinite difference would make an infinite noise, and that an infinite tolerance.
 int64_t FirstNotFinite(std::span<const double> logits);

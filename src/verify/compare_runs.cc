@@ -16,6 +16,14 @@ std::string StepName(int64_t step) {
   return step == 0 ? "the end of the prompt" : fmt::format("greedy step {}", step);
 }
 
+std::vector<double> FirstLogits(const PromptTrace& run) {
+  const auto shown = run.shown.find(0);
+  if (shown != run.shown.end()) return shown->second.logprobs;
+  std::vector<double> row = run.StepLogits(0);
+  if (row.empty() && !run.steps.empty()) row = run.StepLogits(run.steps.begin()->first);
+  return row;
+}
+
 // The reference says what rounding is, never the candidate about itself: a recording with a large
 // noise of its own would match anything. What is no finite number is no tolerance.
 void SetNoise(const PromptTrace& reference, const PromptTrace& candidate, Measured measured,
@@ -26,13 +34,20 @@ void SetNoise(const PromptTrace& reference, const PromptTrace& candidate, Measur
   if (usable(reference.noise)) {
     out.noise = *reference.noise;
     out.noise_source = measured.reference ? NoiseSource::kMeasured : NoiseSource::kRecorded;
+    if (!measured.reference && !PlausibleNoise(reference)) {
+      const double own = measured.candidate && usable(candidate.noise) ? *candidate.noise : 0;
+      const double limit = kPlausibleNoise * std::max(own, AssumedNoise(FirstLogits(reference)));
+      if (out.noise > limit) {
+        out.claimed_noise = out.noise;
+        out.noise = limit;
+        out.noise_source = NoiseSource::kBounded;
+      }
+    }
   } else if (measured.candidate && usable(candidate.noise)) {
     out.noise = *candidate.noise;
     out.noise_source = NoiseSource::kMeasuredOnCandidate;
   } else {
-    const auto shown = reference.shown.find(0);
-    out.noise = AssumedNoise(shown != reference.shown.end() ? shown->second.logprobs
-                                                            : reference.StepLogits(0));
+    out.noise = AssumedNoise(FirstLogits(reference));
     out.noise_source = NoiseSource::kAssumed;
   }
   out.tolerance = Tolerance(out.noise);
@@ -212,6 +227,11 @@ std::string_view VerdictName(Verdict verdict) {
   return "";
 }
 
+bool PlausibleNoise(const PromptTrace& recording) {
+  return !recording.noise ||
+         *recording.noise <= kPlausibleNoise * AssumedNoise(FirstLogits(recording));
+}
+
 std::string_view NoiseSourceName(NoiseSource source) {
   switch (source) {
     case NoiseSource::kMeasured:
@@ -222,6 +242,8 @@ std::string_view NoiseSourceName(NoiseSource source) {
       return "recorded";
     case NoiseSource::kAssumed:
       return "assumed";
+    case NoiseSource::kBounded:
+      return "recorded, and bounded";
   }
   return "";
 }

@@ -163,9 +163,15 @@ class Search : private Trials {
     return next;
   }
 
+  // What lowers one of the two and raises the other has come no nearer.
+  static bool Lower(const Distance& a, const Distance& b) {
+    return a.rms < b.rms && a.max_abs <= b.max_abs;
+  }
+
   void Remember(const std::vector<Trial>& trials) {
     for (const Trial& trial : trials) {
       if (nearest_ && nearest_->LogRms() <= trial.edited->LogRms()) continue;
+      if (!Lower(DistanceOf(*trial.edited), out_.before)) continue;
       nearest_ = *trial.edited;
     }
   }
@@ -318,11 +324,15 @@ class Search : private Trials {
     out_.verdict = DiagnosisVerdict::kUnexplained;
     if (nearest_) {
       EditedReference before = root;
-      const std::vector<size_t> chosen = nearest_->hypotheses;
-      for (size_t i = 0; i < chosen.size(); ++i) {
-        LS_TRY(auto after, Build(root, std::span(chosen).first(i + 1)));
-        if (!after) break;
-        out_.nearest.push_back(CauseOf(before, *after, chosen[i]));
+      std::vector<size_t> kept;  // those of them that bring the two nearer
+      for (const size_t h : nearest_->hypotheses) {
+        kept.push_back(h);
+        LS_TRY(auto after, Build(root, kept));
+        if (!after || !Lower(DistanceOf(*after), DistanceOf(before))) {
+          kept.pop_back();
+          continue;
+        }
+        out_.nearest.push_back(CauseOf(before, *after, h));
         before = *std::move(after);
       }
       out_.after = DistanceOf(before);

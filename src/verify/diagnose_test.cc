@@ -216,6 +216,13 @@ TEST(Diagnose, WhatNoEditExplainsIsUnexplained) {
   ASSERT_TRUE(d) << d.error().message;
   EXPECT_EQ(d->verdict, DiagnosisVerdict::kUnexplained) << Told(*d);
   EXPECT_TRUE(d->causes.empty());
+  // What is listed has brought the two nearer, step by step.
+  Distance before = d->before;
+  for (const Cause& cause : d->nearest) {
+    EXPECT_LT(cause.after.rms, before.rms);
+    EXPECT_LE(cause.after.max_abs, before.max_abs);
+    before = cause.after;
+  }
 }
 
 TEST(Diagnose, AHintOfAnAuditComesFirst) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "faults/edit_maker.h"
 #include "reference/interpreter.h"
 #include "verify/compare.h"
 #include "verify/edited_reference.h"
@@ -28,6 +29,15 @@ bool CanShow(const Form& form, const ModelSpec& spec, int64_t tokens) {
   const Shows shows = form.fault->shows;
   if (shows != Shows::kPastWindow && shows != Shows::kSecondCallWindow) return true;
   return tokens >= ShortestPrompt(*form.fault, spec) - 2;
+}
+
+// The size of a window is the fault's own where the model names none: the edit invents one.
+bool InventsWindow(const Fault& fault, const ModelSpec& spec) {
+  return fault.shows == Shows::kPastWindow &&
+         std::ranges::none_of(spec.layers, [](const LayerSpec& layer) {
+           const auto* a = std::get_if<AttentionSpec>(&layer.mixer);
+           return a != nullptr && a->sliding_window;
+         });
 }
 
 struct Moved {
@@ -176,6 +186,14 @@ FaultPower Conclude(const Fault& fault, const ModelSpec& spec, std::span<const F
   power.probe = told->probe;
   power.tokens = told->tokens;
   power.step = told->step;
+  if (power.forms_shown == power.forms && InventsWindow(fault, spec)) {
+    power.state = PowerState::kSomeFormsShow;
+    power.sentence = fmt::format(
+        "with a window of {}, invented, since the model names none; one of {} or more cannot show "
+        "on these prompts",
+        InventedWindow(spec), extent.sequence);
+    return power;
+  }
   if (power.forms_shown == power.forms) {
     power.state = PowerState::kShows;
     return power;

@@ -23,7 +23,7 @@ namespace lockstep {
 
 enum class PowerState {
   kShows,          // in every form, beyond the tolerance, on some prompt
-  kSomeFormsShow,  // and others do not
+  kSomeFormsShow,  // and others do not: also where the size of a window had to be invented
   kNeedsMore,      // a longer prompt, or more steps
   kSilent,         // every prompt was long enough, and none shows it
   kDoesNotApply,   // no prompt can show it on this checkpoint

@@ -134,6 +134,18 @@ TEST(Power, AWindowShowsOnlyOnAPromptPastIt) {
   EXPECT_EQ(one.forms_shown, 1);
 }
 
+// A window that nobody named could have any size: that one of 16 shows says nothing of 4096.
+TEST(Power, AWindowThatHadToBeInventedIsSaidToBe) {
+  const PowerReport report = PowerOf(Golden("llama"), {24}, 3);
+  const FaultPower& power = Of(report, "window-where-none");
+  EXPECT_EQ(power.state, PowerState::kSomeFormsShow);
+  EXPECT_GT(power.times_tolerance, 1);
+  EXPECT_NE(power.sentence.find("invented"), std::string::npos) << power.sentence;
+  EXPECT_NE(power.sentence.find("one of 26 or more"), std::string::npos) << power.sentence;
+  // The model's own window is none of ours.
+  EXPECT_EQ(Of(PowerOf(Golden("gemma3"), {24}, 3), "window-where-none").state, PowerState::kShows);
+}
+
 TEST(Power, WhatShowsInDecodingAloneNeedsASecondStep) {
   const Model model = Golden("llama");
   const FaultPower one = Of(PowerOf(model, {9}, 1), "cache-lost");

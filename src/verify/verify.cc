@@ -160,8 +160,10 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
     const auto a = reference.Run(probe, told("reference"));
     if (!a && IsInterrupted(a.error())) return tl::unexpected(a.error());
     // Only what a reference without noise (a trace) leaves open: it costs a run in fp64.
-    const Measured measured{.reference = probe.measure_noise,
-                            .candidate = a && !a->noise && candidate.Can().measures_noise};
+    const Measured measured{
+        .reference = probe.measure_noise,
+        .candidate = a && (!a->noise || (!probe.measure_noise && !PlausibleNoise(*a))) &&
+                     candidate.Can().measures_noise};
     probe.measure_noise = measured.candidate;
     const auto b = a ? candidate.Run(probe, told("candidate")) : a;
     if (!b && IsInterrupted(b.error())) return tl::unexpected(b.error());
@@ -178,6 +180,10 @@ Result<Verification> Verify(Subject& reference, Subject& candidate, const Verify
       else if (*rounding)
         compared = CompareRuns(*a, *b, options.steps, measured, *rounding);
     }
+    if (compared.claimed_noise)
+      out.notes.push_back(fmt::format(
+          "{}: the recording claims a noise of {:.1e}, which is not plausible; {:.1e} counts",
+          probe.name, *compared.claimed_noise, compared.noise));
     compared.name = probe.name;
     if (const auto found = std::ranges::find(again, i); found != again.end() && a && b)
       plain[static_cast<size_t>(found - again.begin())] = {plan.probes[i], *a, *b, compared, {}};

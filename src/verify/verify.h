@@ -36,6 +36,7 @@ enum class NoiseSource {
   kMeasuredOnCandidate,  // likewise by the candidate, where the reference is a trace without noise
   kRecorded,             // what the reference's trace says of itself
   kAssumed,              // nobody measured it: AssumedNoise
+  kBounded,              // recorded, and more than is plausible: kPlausibleNoise
 };
 std::string_view NoiseSourceName(NoiseSource source);
 
@@ -60,6 +61,7 @@ struct PromptComparison {
   int64_t tokens = 0;    // of the prompt
   double noise = 0;
   NoiseSource noise_source = NoiseSource::kAssumed;
+  std::optional<double> claimed_noise;  // kBounded: what the recording says
   double tolerance = 0;
   // Where logits lay beyond the tolerance and a side rounds more than fp32: what that does to the
   // reference's formulas here, as measured.
@@ -144,6 +146,10 @@ Result<ProbePlan> PlanProbes(const Subject& reference, const Subject& candidate,
 struct Measured {
   bool reference = false, candidate = false;
 };
+// What a recording says of its noise, for logits of this size. Where it does not, the candidate's
+// own is asked for.
+bool PlausibleNoise(const PromptTrace& recording);
+
 // What less precision does on a prompt, measured (Subject::MeasureRounding).
 struct RoundingEffect {
   Precision precision = Precision::kFull;

@@ -86,8 +86,8 @@ TEST(CompareRuns, BeyondTheToleranceDiffersAndNamesTheStep) {
 
 TEST(CompareRuns, TheReferencesNoiseDecidesAndNotTheCandidates) {
   const PromptTrace a = RunOf({1, 2, 3}, 1e-7);
-  PromptTrace b = RunOf({1, 2, 3}, 1e-4);
-  Nudge(b, 0, 5e-4);
+  PromptTrace b = RunOf({1, 2, 3}, 2e-5);
+  Nudge(b, 0, 1e-4);
   const PromptComparison c = CompareRuns(a, b, 20);
   EXPECT_EQ(c.verdict, Verdict::kDiffers);
   EXPECT_EQ(c.noise, 1e-7);
@@ -107,6 +107,27 @@ TEST(CompareRuns, ACandidatesNoiseCountsOnlyWhereItWasMeasured) {
   const PromptComparison measured = CompareRuns(a, b, 20, {.candidate = true});
   EXPECT_EQ(measured.verdict, Verdict::kMatch) << measured.sentence;
   EXPECT_EQ(measured.noise_source, NoiseSource::kMeasuredOnCandidate);
+}
+
+TEST(CompareRuns, ARecordingIsBelievedItsNoiseAsFarAsThatIsPlausible) {
+  for (const double claimed : {1.0, 1e9}) {
+    const PromptTrace a = RunOf({1, 2, 3}, claimed);
+    PromptTrace b = RunOf({1, 2, 3}, 1e-6);
+    Nudge(b, 1, 0.1);
+    EXPECT_FALSE(PlausibleNoise(a));
+    for (const Measured measured : {Measured{}, Measured{.candidate = true}}) {
+      const PromptComparison c = CompareRuns(a, b, 20, measured);
+      EXPECT_EQ(c.verdict, Verdict::kDiffers) << claimed;
+      EXPECT_EQ(c.noise_source, NoiseSource::kBounded);
+      EXPECT_EQ(c.claimed_noise, claimed);
+      EXPECT_LT(c.tolerance, 1e-2);
+    }
+  }
+  // A model that is badly conditioned: the candidate, which runs, measures as much.
+  const PromptTrace a = RunOf({1, 2, 3}, 0.02), b = RunOf({1, 2, 3}, 0.01);
+  const PromptComparison c = CompareRuns(a, b, 20, {.candidate = true});
+  EXPECT_EQ(c.noise, 0.02);
+  EXPECT_EQ(c.noise_source, NoiseSource::kRecorded);
 }
 
 TEST(CompareRuns, NoiseThatIsNoNumberIsNoTolerance) {

@@ -34,6 +34,6 @@ class LlamaCpp:
         self.feed(ids)
         return np.array(self.llm.scores[:len(ids)], dtype=np.float32)
 
-if len(sys.argv) not in (2, 3):
+if len(sys.argv) not in (2, 3) or sys.argv[2:] and sys.argv[2] not in KV_TYPES:
     sys.exit(__doc__)
 serve(lambda: LlamaCpp(*sys.argv[1:]))

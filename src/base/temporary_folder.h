@@ -1,0 +1,34 @@
+// TemporaryFolder: a private folder, gone with its object, also where the process was killed: its
+// name says who made it, and the next one made beside it removes those whose maker is gone.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+class TemporaryFolder {
+ public:
+  // `stem`.PID-XXXXXX in `where`. The error is the system's reason alone.
+  static Result<TemporaryFolder> Make(const std::filesystem::path& where, std::string_view stem);
+  ~TemporaryFolder();
+  TemporaryFolder(TemporaryFolder&& other) noexcept;
+  TemporaryFolder& operator=(TemporaryFolder&&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  // It stays from now on: renamed, perhaps.
+  void Keep();
+
+ private:
+  TemporaryFolder(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+  std::filesystem::path path_;
+  int lock_ = -1;  // held while the maker lives: process ids come again, and differ by container
+};
+
+// Removes the folders in `where` that were made with this stem, by this user, in processes that are
+// gone.
+void RemoveOrphans(const std::filesystem::path& where, std::string_view stem);
+
+}  // namespace lockstep

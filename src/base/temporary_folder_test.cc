@@ -1,0 +1,90 @@
+#include "base/temporary_folder.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Orphans : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "orphans-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    where_ = name;
+  }
+  void TearDown() override { fs::remove_all(where_); }
+
+  // As a process leaves one that is killed.
+  fs::path Killed(const char* stem) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      auto folder = TemporaryFolder::Make(where_, stem);
+      if (folder) std::ofstream(folder->path() / "file") << "something";
+      _exit(0);  // no destructor runs
+    }
+    waitpid(pid, nullptr, 0);
+    for (const auto& entry : fs::directory_iterator(where_))
+      if (entry.path().filename().string().starts_with(fmt::format("{}.{}-", stem, pid)))
+        return entry.path();
+    return {};
+  }
+
+  fs::path where_;
+};
+
+TEST_F(Orphans, AFolderIsGoneWithItsObjectUnlessKept) {
+  fs::path gone, kept;
+  {
+    auto a = TemporaryFolder::Make(where_, "x"), b = TemporaryFolder::Make(where_, "x");
+    ASSERT_TRUE(a && b);
+    const TemporaryFolder moved = *std::move(a);
+    gone = moved.path();
+    kept = b->path();
+    b->Keep();
+    EXPECT_TRUE(fs::is_directory(gone) && fs::is_directory(kept));
+  }
+  EXPECT_FALSE(fs::exists(gone));
+  EXPECT_TRUE(fs::exists(kept));
+}
+
+TEST_F(Orphans, TheNextOneRemovesThoseOfProcessesThatAreGone) {
+  const fs::path orphan = Killed("x");
+  ASSERT_TRUE(fs::exists(orphan / "file"));
+  const auto living = TemporaryFolder::Make(where_, "x");
+  ASSERT_TRUE(living);
+  EXPECT_FALSE(fs::exists(orphan));
+  RemoveOrphans(where_, "x");
+  EXPECT_TRUE(fs::exists(living->path()));
+}
+
+TEST_F(Orphans, WhatIsNotCertainlyOneStays) {
+  const fs::path orphan = Killed("x");
+  ASSERT_FALSE(orphan.empty());
+  const std::string number = orphan.filename().string();
+  const std::string pid = number.substr(2, number.find('-') - 2);
+  for (const std::string& name :
+       {"x." + pid, "x." + pid + "-12345", "x." + pid + "-1234567", "y." + pid + "-123456",
+        "xx." + pid + "-123456", std::string("x.-123456"), "x.0-123456" + std::string()})
+    fs::create_directory(where_ / name);
+  std::ofstream(where_ / ("x." + pid + "-abcdef")) << "a file";
+  fs::create_directory(where_ / "elsewhere");
+  fs::create_directory_symlink(where_ / "elsewhere", where_ / ("x." + pid + "-symlnk"));
+  const auto count = [&] { return std::distance(fs::directory_iterator(where_), {}); };
+  const auto before = count();
+  RemoveOrphans(where_, "x");
+  EXPECT_EQ(count(), before - 1);
+  EXPECT_FALSE(fs::exists(orphan));
+}
+
+TEST_F(Orphans, NoFolderCanBeMadeWhereNoneIs) {
+  EXPECT_FALSE(TemporaryFolder::Make(where_ / "nowhere", "x"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,182 @@
+#include "cli/own_codes.h"
+
+#include <algorithm>
+
+#include "cli/rounded_reference.h"
+#include "subjects/text_side.h"
+#include "verify/passages.h"
+
+namespace lockstep {
+namespace {
+
+bool GivesLogits(const PromptComparison& p) {
+  return p.tolerance > 0 && p.max_abs() <= std::max(p.tolerance, kEmulatedRounding);
+}
+
+// Other ids for a text are another matter than logits, and stay the verdict.
+void Conclude(Verification& v, Verdict verdict, std::string sentence) {
+  const auto tokens = std::find_if(v.prompts.begin(), v.prompts.end(), [](const auto& p) {
+    return p.verdict == Verdict::kDifferentTokens;
+  });
+  const bool same = tokens == v.prompts.end();
+  v.verdict = same ? verdict : Verdict::kDifferentTokens;
+  v.sentence = same ? std::move(sentence)
+                    : fmt::format("{}: {}; otherwise {}", tokens->name, tokens->sentence, sentence);
+}
+
+std::string TieWords(const TieCount& ties) {
+  return fmt::format(
+      "of {} activations {} lay between two codes within float noise{} and were rounded as the "
+      "candidate did",
+      ties.numbers, ties.ties,
+      ties.ties > 0 ? fmt::format(" (at most {:.1e} of a step apart)", ties.widest) : "");
+}
+
+// Where operators round inside, nobody sees on which side of the middle a number fell there. From
+// there on the two round differently everywhere: so the first tokens of prompts must agree exactly
+// (most of them), and whole prompts exactly or within what the rounding does to the reference. A
+// sentence of how closely, or nothing.
+Result<std::optional<std::string>> CompareUnresolved(RoundedReference& rounded,
+                                                     ReferenceSubject& subject,
+                                                     const CandidateWeights& weights,
+                                                     Subject& candidate, const Verification& whole,
+                                                     const VerifyOptions& options,
+                                                     const Progress& progress) {
+  constexpr size_t kLongestBeginning = 4;
+  LS_TRY(const ProbePlan plan, PlanProbes(rounded, candidate, options));
+  VerifyOptions beginnings = options;
+  beginnings.prompts.clear();
+  beginnings.passages = false;
+  beginnings.steps = 1;
+  for (const Probe& probe : plan.probes)
+    for (size_t n = 1; n <= std::min(kLongestBeginning, probe.ids.size()); ++n) {
+      NamedPrompt prompt{.name = fmt::format("first {} of {}", n, probe.name)};
+      prompt.ids.assign(probe.ids.begin(), probe.ids.begin() + static_cast<int64_t>(n));
+      beginnings.prompts.push_back(std::move(prompt));
+    }
+  LS_TRY(const Verification first, Verify(rounded, candidate, beginnings, progress));
+  const auto exact = std::count_if(first.prompts.begin(), first.prompts.end(), GivesLogits);
+  if (2 * static_cast<size_t>(exact) <= first.prompts.size()) return std::nullopt;
+  double worst_share = 0;
+  std::vector<std::unique_ptr<Rounder<float>>> rounders;
+  rounders.push_back(std::make_unique<Int8Rounder>(weights.rounder));
+  for (size_t i = 0; i < whole.prompts.size(); ++i) {
+    const PromptComparison& p = whole.prompts[i];
+    if (GivesLogits(p)) continue;
+    if (p.tolerance == 0 || i >= plan.probes.size()) return std::nullopt;
+    LS_TRY(const PromptTrace run, rounded.Run(plan.probes[i], progress));
+    LS_TRY(const double effect, subject.EffectOf(rounders, 1e30, run, progress));
+    if (!(p.max_abs() <= kRoundingMultiple * effect)) return std::nullopt;
+    worst_share = std::max(worst_share, p.max_abs() / effect);
+  }
+  return fmt::format(
+      "the reference's formulas give its logits after {} of {} first tokens of prompts, and along "
+      "whole prompts within {:.2g} times what the rounding does (inside its operators a number "
+      "between two codes may fall either way)",
+      exact, first.prompts.size(), worst_share);
+}
+
+}  // namespace
+
+Result<std::optional<OwnCodes>> CompareOnOwnCodes(const Model& reference, OnnxSubject& onnx,
+                                                  const AuditReport& audit, Subject& candidate,
+                                                  const VerifyOptions& options, Verification& v,
+                                                  ThreadPool& pool, const Progress& progress) {
+  OwnCodes own;
+  LS_TRY(own.weights, WithWeightsOf(reference, onnx.model(), audit));
+  if (own.weights.replaced == 0) return std::nullopt;
+  const auto subject =
+      ReferenceSubject::Create(own.weights.model, LoadTextModelOrNote(reference.checkpoint), pool);
+  LS_TRY(const Verification plain, Verify(*subject, candidate, options, progress));
+  own.before = WorstOf(v);
+  own.plain = WorstOf(plain);
+  // On its own codes more can be told than beside the checkpoint's weights.
+  if (!PromptsDiffer(plain)) v.passages = plain.passages;
+  if (plain.verdict == Verdict::kDiffers && !PromptsDiffer(plain)) {
+    own.passage_alone = true;
+    v.sentence = fmt::format("with the candidate's own {} quantized matrices: {}",
+                             own.weights.replaced, plain.sentence);
+    return own;
+  }
+  const auto within = [](const PromptComparison& p) {
+    return p.tolerance > 0 && p.max_abs() <= p.tolerance;
+  };
+  if (std::all_of(plain.prompts.begin(), plain.prompts.end(), within)) {
+    Conclude(v, Verdict::kQuantizedWeights,
+             fmt::format("the same model with weights in fewer bits: on the candidate's own codes "
+                         "the reference's formulas give its logits on all {} prompts (max |Δ| "
+                         "{:.2e}, {:.2e} on the checkpoint's weights)",
+                         v.prompts.size(), own.plain, own.before));
+    return own;
+  }
+  if (own.weights.rounder.empty()) {
+    v.notes.push_back(fmt::format(
+        "on the candidate's own codes its logits are {:.2e} from the reference's", own.plain));
+    return own;
+  }
+
+  RoundedReference rounded(own.weights, *subject, candidate, onnx);
+  VerifyOptions prompts_alone = options;
+  prompts_alone.passages = false;
+  LS_TRY(const Verification whole, Verify(rounded, candidate, prompts_alone, progress));
+  own.rounded = WorstOf(whole);
+  own.ties = rounded.ties();
+  own.moved = rounded.moved();
+  const std::vector<std::string> notes = rounded.Notes();
+  v.notes.insert(v.notes.end(), notes.begin(), notes.end());
+  if (own.moved > 0)
+    v.notes.push_back(
+        fmt::format("the graph's own logits move by {:.1e} when it also gives its activations, "
+                    "from which ties were resolved",
+                    own.moved));
+  std::optional<std::string> explained;
+  if (std::all_of(whole.prompts.begin(), whole.prompts.end(), GivesLogits)) {
+    explained = fmt::format("the reference's formulas give its logits on all {} prompts to {:.1e}",
+                            whole.prompts.size(), *own.rounded);
+  } else if (own.weights.inside > 0 || !notes.empty()) {
+    LS_TRY(explained,
+           CompareUnresolved(rounded, *subject, own.weights, candidate, whole, options, progress));
+  }
+  if (!explained) {
+    v.notes.push_back(fmt::format(
+        "on the candidate's own codes its logits are {:.2e} from the reference's, and {:.2e} with "
+        "activations rounded as its operators do ({})",
+        own.plain, *own.rounded, TieWords(own.ties)));
+    return own;
+  }
+  Conclude(
+      v, Verdict::kQuantizedActivations,
+      fmt::format("the same model with quantized weights and quantized activations: on the "
+                  "candidate's own codes, and with activations rounded to int8 where its operators "
+                  "do that, {}; {}; max |Δ| {:.2e} without that rounding, {:.2e} on the "
+                  "checkpoint's weights",
+                  *explained, TieWords(own.ties), own.plain, own.before));
+  ConcludePassages(v);
+  own.passage_alone = v.verdict == Verdict::kDiffers;
+  return own;
+}
+
+bool PromptsDiffer(const Verification& v) {
+  return std::any_of(v.prompts.begin(), v.prompts.end(),
+                     [](const PromptComparison& p) { return p.verdict == Verdict::kDiffers; });
+}
+
+double WorstOf(const Verification& v) {
+  double worst = 0;
+  for (const PromptComparison& p : v.prompts) worst = std::max(worst, p.max_abs());
+  return worst;
+}
+
+Json ToJson(const OwnCodes& codes) {
+  Json json = {{"matrices", codes.weights.replaced},
+               {"max_abs", codes.plain},
+               {"max_abs_on_checkpoint", codes.before}};
+  if (!codes.rounded) return json;
+  json["rounded"] = {{"max_abs", *codes.rounded},        {"activations", codes.ties.numbers},
+                     {"ties", codes.ties.ties},          {"widest_tie_steps", codes.ties.widest},
+                     {"other_codes", codes.ties.others}, {"furthest_steps", codes.ties.furthest},
+                     {"moved_by_outputs", codes.moved}};
+  return json;
+}
+
+}  // namespace lockstep

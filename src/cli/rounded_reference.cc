@@ -1,0 +1,88 @@
+#include "cli/rounded_reference.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/memory.h"
+#include "base/quoted.h"
+#include "cli/onnx_taps.h"
+#include "verify/compare.h"
+
+namespace lockstep {
+
+RoundedReference::RoundedReference(CandidateWeights& weights, ReferenceSubject& subject,
+                                   Subject& candidate, OnnxSubject& onnx)
+    : weights_(weights), subject_(subject), candidate_(candidate), onnx_(onnx) {
+  std::set<std::string> names;
+  for (const auto& [id, view] : weights.model.weights.all()) {
+    const auto input = weights.inputs.find(view.data);
+    if (input != weights.inputs.end() && names.insert(input->second).second) columns_ += view.cols;
+  }
+  names_.assign(names.begin(), names.end());
+  subject_.RoundWith(&weights_.rounder);
+}
+
+RoundedReference::~RoundedReference() { subject_.RoundWith(nullptr); }
+
+Status RoundedReference::Read(const PromptTrace& run, TheirInputs& out, const Progress& progress) {
+  if (names_.empty()) return {};
+  // The last token is not fed.
+  const std::span<const int32_t> tokens(run.greedy.data(),
+                                        run.greedy.empty() ? 0 : run.greedy.size() - 1);
+  const uint64_t numbers =
+      static_cast<uint64_t>(columns_) * static_cast<uint64_t>(run.ids.size() + tokens.size());
+  // As the call gives them, and as they are kept.
+  if (2 * sizeof(float) * numbers > AvailableMemory() / 2)
+    return InputError("the activations of {} tokens do not fit into the memory that is left",
+                      run.ids.size() + tokens.size());
+  if (session_ == nullptr) {
+    LS_TRY(session_, onnx_.OpenWithOutputs(names_));
+  }
+  const auto take = [&](int64_t first, const OnnxRun& call) -> Status {
+    // Without a cache a call begins anew: of what it repeats nothing is taken.
+    const int64_t repeated = onnx_.contract().caches.empty() ? first : 0;
+    const int64_t count = call.length() - first + repeated;
+    for (size_t i = 0; i < names_.size(); ++i) {
+      const OrtTensor& value = call.extras()[i];
+      const auto rows = RowsOfTokens({value.shape(), value.Floats(0, value.elements())}, count);
+      if (!rows)
+        return InputError("the value {} has the shape [{}], which is not {} rows",
+                          Quoted(names_[i]), fmt::join(value.shape(), ", "), count);
+      const auto& numbers = std::get<std::vector<float>>(rows->values);
+      const int64_t columns = rows->shape.back();
+      out.Append(names_[i], columns,
+                 std::span(numbers).subspan(static_cast<size_t>(repeated * columns)));
+    }
+    const int64_t step = first < static_cast<int64_t>(run.ids.size())
+                             ? 0
+                             : first - static_cast<int64_t>(run.ids.size()) + 1;
+    const std::vector<float> last = call.Row(call.rows() - 1);
+    moved_ = std::max(moved_, MaxAbsDifference(run.StepLogits(step),
+                                               std::vector<double>(last.begin(), last.end())));
+    return {};
+  };
+  return onnx_.Along(*session_, run.ids, tokens, names_, take, progress);
+}
+
+Result<PromptTrace> RoundedReference::Run(const Probe& probe, const Progress& progress) {
+  Probe asked = probe;
+  asked.measure_noise = asked.hidden = false;
+  LS_TRY(const PromptTrace theirs, candidate_.Run(asked, progress));
+  TheirInputs inputs(weights_.inputs);
+  if (const Status read = Read(theirs, inputs, progress); !read) {
+    if (IsInterrupted(read.error())) return tl::unexpected(read.error());
+    notes_.push_back(fmt::format("{}: {}", probe.name, read.error().message));
+  }
+  weights_.rounder.theirs = &inputs;
+  auto ours = subject_.Run(probe, progress);
+  weights_.rounder.theirs = nullptr;
+  if (!ours) return ours;
+  const auto equal = std::mismatch(ours->greedy.begin(), ours->greedy.end(), theirs.greedy.begin(),
+                                   theirs.greedy.end())
+                         .first -
+                     ours->greedy.begin();
+  ties_ += inputs.Count(static_cast<int64_t>(probe.ids.size()) + equal);
+  return ours;
+}
+
+}  // namespace lockstep
