@@ -326,7 +326,7 @@ TEST_F(Program, VerifyTakesSeveralCandidatesAndItsCodeIsTheWorst) {
     std::ifstream file(folder_ / name);
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
-  EXPECT_NE(read("v.xml").find("tests=\"4\" failures=\"1\" errors=\"2\""), std::string::npos)
+  EXPECT_NE(read("v.xml").find("tests=\"5\" failures=\"1\" errors=\"2\""), std::string::npos)
       << read("v.xml");
   EXPECT_NE(read("v.html").find("</html>"), std::string::npos);
   ExpectFailure("verify $M/qwen2 $M/qwen2 --ids 1 --report $T/none/v.html", 2, "no folder");
