@@ -55,8 +55,6 @@ Refusal CheckOperands(const OpCall& call) {
     if (const OpTensor* t = In(call, slot); t != nullptr && t->shape.size() != 4)
       return BadArgument(call, "{} has the shape {}, expected [B, Nk, P, D]", name,
                          ShapeText(t->shape));
-  if (In(call, kQuery)->type == OnnxType::kBFloat16)
-    return NotCovered(call, "query is bfloat16; the CPU takes float and float16; convert it");
   return {};
 }
 
@@ -144,7 +142,7 @@ Refusal CheckRotary(const OpCall& call, const AttentionSizes& n) {
     LS_REFUSE(HasShape(call, kPositions, "position_ids", {n.batch, n.sequence}));
     if (KnownValues(*positions))
       for (const int64_t p : IntegersOf(*positions))
-        if (p < 0 || p + n.sequence > cos->shape[0] + (n.past > 0 ? n.sequence - 1 : 0))
+        if (p < 0 || p >= cos->shape[0])
           return BadArgument(call,
                              "position_ids has {}, but the caches have {} rows; write longer "
                              "caches",
@@ -182,6 +180,21 @@ Refusal CheckTotal(const OpCall& call, const AttentionSizes& n, int64_t total) {
   return {};
 }
 
+// Where the tokens of sequence b begin; a first prompt reads its first position only and counts up.
+Refusal CheckFirstPosition(const OpCall& call, const AttentionSizes& n, int64_t b, int64_t fresh) {
+  const OpTensor* positions = In(call, kPositions);
+  if (IntOf(call, "do_rotary", 0) == 0 || positions == nullptr || !KnownValues(*positions))
+    return {};
+  const int64_t first = IntegersOf(*positions)[static_cast<size_t>(b * n.sequence)];
+  const int64_t rows = In(call, kCos)->shape[0];
+  if (first > rows - fresh)
+    return BadArgument(call,
+                       "position_ids begins with {} for {} tokens, but the caches have {} rows; "
+                       "write longer caches",
+                       first, fresh, rows);
+  return {};
+}
+
 Refusal CheckSeqlens(const OpCall& call, const AttentionSizes& n, int64_t total) {
   const OpTensor* seqlens = In(call, kSeqlens);
   const OpTensor* queries = In(call, kQuerySeqlens);
@@ -203,7 +216,16 @@ Refusal CheckSeqlens(const OpCall& call, const AttentionSizes& n, int64_t total)
     if (n.windowed && tokens < n.sequence)
       return NotCovered(call, "seqlens_k[{}] is {} with {} new tokens and a window-sized cache", b,
                         tokens - 1, n.sequence);
-    if (queries == nullptr) continue;
+    if (queries == nullptr) {
+      const int64_t past = std::max<int64_t>(0, tokens - n.sequence);
+      if (past > 0 && n.sequence > 1 && n.batch != 1)
+        return BadArgument(call,
+                           "{} sequences of {} tokens meet a past; give them one by one, or say "
+                           "query_seqlens",
+                           n.batch, n.sequence);
+      if (past == 0) LS_REFUSE(CheckFirstPosition(call, n, b, std::min(tokens, n.sequence)));
+      continue;
+    }
     const int64_t fresh = valid[static_cast<size_t>(b)];
     if (fresh < 0 || fresh > n.sequence || fresh > tokens || tokens - fresh > n.past)
       return BadArgument(call,
@@ -231,6 +253,7 @@ AttentionSizes AttentionSizesOf(const OpCall& call) {
 }
 
 Refusal CheckGroupQueryAttention(const OpCall& call) {
+  LS_REFUSE(NoBFloat16(call));
   LS_REFUSE(CheckAttributes(call));
   LS_REFUSE(CheckOperands(call));
   constexpr int64_t kMaxHeads = 1 << 20;
@@ -248,18 +271,6 @@ Refusal CheckGroupQueryAttention(const OpCall& call) {
                       "output_qk is asked for without qk_output, or with a window-sized cache; "
                       "leave it out");
   LS_REFUSE(HasShape(call, kSink, "head_sink", {n.heads}));
-  const OpTensor* queries = In(call, kQuerySeqlens);
-  if (n.sequence > 1 && n.past > 0 && n.batch != 1 && queries == nullptr && !n.windowed) {
-    // A buffer that holds nothing yet may take a batch of prompts; a past may not.
-    const OpTensor* total = In(call, kTotal);
-    if (!KnownValues(*total) || ElementsOf(total->shape) != 1 || IntegersOf(*total)[0] > n.past)
-      return BadArgument(call,
-                         "{} sequences of {} tokens meet a past; give them one by one, or say "
-                         "query_seqlens",
-                         n.batch, n.sequence);
-    return NotCovered(call, "{} sequences of {} tokens over one buffer; give them one by one",
-                      n.batch, n.sequence);
-  }
   for (const auto& [slot, name] :
        {std::pair{kSeqlens, "seqlens_k"}, {kQuerySeqlens, "query_seqlens"}})
     if (const OpTensor* t = In(call, slot); t != nullptr && ElementsOf(t->shape) != n.batch)

@@ -46,6 +46,7 @@ Refusal CheckShapes(const OpCall& call, size_t slot, std::string_view name, cons
 }  // namespace
 
 Refusal CheckMatMulNBits(const OpCall& call) {
+  LS_REFUSE(NoBFloat16(call));
   for (const std::string_view name : {"K", "N", "block_size"})
     if (!HasAttribute(call, name))
       return LoadFails(call, "attribute {} is missing; write it", name);
@@ -64,8 +65,6 @@ Refusal CheckMatMulNBits(const OpCall& call) {
   if (float_zeros && s.bits == 8)
     return LoadFails(call, "zero_points is {} with 8 bits; write them as uint8",
                      OnnxTypeName(zeros->type));
-  if (In(call, kA)->type == OnnxType::kBFloat16)
-    return NotCovered(call, "A is bfloat16; the CPU has kernels for float and float16; convert it");
   if (In(call, kB)->type != OnnxType::kUInt8)
     return NotCovered(call, "B is {}, expected uint8", OnnxTypeName(In(call, kB)->type));
   if (In(call, kIndex) != nullptr)

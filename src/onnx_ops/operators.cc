@@ -95,6 +95,13 @@ Refusal HasShape(const OpCall& call, size_t slot, std::string_view name, const S
                      ShapeText(tensor->shape), ShapeText(expected));
 }
 
+Refusal NoBFloat16(const OpCall& call) {
+  if (In(call, 0)->type != OnnxType::kBFloat16) return {};
+  return MakeRefusal(call, OpRefusal::Kind::kLoad, OrtError::kNotImplemented, "",
+                     "the first input is bfloat16, but the CPU has kernels for float and float16; "
+                     "convert it");
+}
+
 std::vector<float> FloatsOf(const OpTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(ElementsOf(tensor.shape)));
   ConvertToFloat(DTypeOf(tensor.type), tensor.bytes.data(), values.size(), values.data());

@@ -96,6 +96,9 @@ bool KnownValues(const OpTensor& tensor);
 // The operand in `slot`, if it is there, has this shape; else INVALID_ARGUMENT at run.
 Refusal HasShape(const OpCall& call, size_t slot, std::string_view name, const Shape& expected);
 
+// For operators whose CPU kernels are for float and float16.
+Refusal NoBFloat16(const OpCall& call);
+
 std::vector<float> FloatsOf(const OpTensor& tensor);
 std::vector<double> DoublesOf(const OpTensor& tensor);
 std::vector<int64_t> IntegersOf(const OpTensor& tensor);

@@ -52,6 +52,7 @@ Refusal CheckPositions(const OpCall& call, const OpTensor& positions, const Size
 }  // namespace
 
 Refusal CheckRotaryEmbedding(const OpCall& call) {
+  LS_REFUSE(NoBFloat16(call));
   const Slots slots = SlotsOf(call);
   const Shape& x = In(call, slots.input)->shape;
   const Shape& cos = In(call, slots.cos)->shape;
@@ -60,8 +61,6 @@ Refusal CheckRotaryEmbedding(const OpCall& call) {
   if (!call.domain.empty() && partial > 0 && heads <= 0)
     return LoadFails(call, "rotary_embedding_dim is {} without num_heads; write num_heads",
                      partial);
-  if (In(call, slots.input)->type == OnnxType::kBFloat16)
-    return NotCovered(call, "the input is bfloat16; the CPU takes float and float16; convert it");
   if (IntOf(call, "is_packed_batching", 0) != 0)
     return NotCovered(call, "is_packed_batching is not 0; leave it out");
   if (In(call, slots.positions) == nullptr)
