@@ -36,4 +36,15 @@ inline RowSource Interleaved(RowSource gate, RowSource up) {
   return both;
 }
 
+// The same with zeros below and to the right, up to [rows, cols].
+inline RowSource Padded(RowSource inner, int64_t rows, int64_t cols) {
+  RowSource outer{.rows = rows, .cols = cols, .read = {}};
+  outer.read = [inner = std::move(inner), cols](int64_t first, int64_t count, float* out) {
+    std::fill_n(out, count * cols, 0.0f);
+    for (int64_t r = first; r < std::min(first + count, inner.rows); ++r)
+      inner.read(r, 1, out + (r - first) * cols);
+  };
+  return outer;
+}
+
 }  // namespace lockstep
