@@ -19,6 +19,16 @@ void UnpackCodes(std::span<const uint8_t> packed, int bits, std::span<uint8_t> o
 }
 
 void PackCodes(std::span<const uint8_t> codes, int bits, uint8_t* out) {
+  if (bits == 8) {
+    std::copy(codes.begin(), codes.end(), out);
+    return;
+  }
+  if (bits == 4) {
+    for (size_t i = 0; i + 1 < codes.size(); i += 2)
+      out[i / 2] = static_cast<uint8_t>(codes[i] | codes[i + 1] << 4);
+    if (codes.size() % 2 != 0) out[codes.size() / 2] = codes.back();
+    return;
+  }
   std::fill_n(out, PackedBytes(static_cast<int64_t>(codes.size()), bits), uint8_t{0});
   size_t bit = 0;
   for (const uint8_t code : codes) {
