@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
+
+#include "quant/grid_loops.h"
 
 namespace lockstep {
 namespace {
@@ -13,149 +14,6 @@ float AsStored(DType type, float scale) {
   if (type == DType::kF16) return ToFloat(ToFloat16(scale));
   if (type == DType::kBF16) return ToFloat(ToBFloat16(scale));
   return scale;
-}
-
-// Eight floats (or 32-bit integers) at once, in whatever registers the machine has. Spelled out,
-// because g++ 12 turns loops over eight lanes inside out.
-constexpr size_t kLanes = 8;
-// Always: a call that passes such a vector means something else in each of the clones below.
-#define LS_INLINE [[gnu::always_inline]] inline
-using Floats = float __attribute__((vector_size(4 * kLanes)));
-using Ints = int32_t __attribute__((vector_size(4 * kLanes)));
-
-LS_INLINE Floats Load(const float* x) {
-  Floats v;
-  std::memcpy(&v, x, sizeof v);
-  return v;
-}
-
-// To the nearest integers, ties to even: adding 1.5 * 2^23 leaves no room for a fraction. For
-// |x| < 2^22.
-LS_INLINE Floats Nearest(Floats x) { return (x + 12582912.0f) - 12582912.0f; }
-LS_INLINE Floats Clamp(Floats x, Floats low, Floats high) {
-  x = x < low ? low : x;
-  return x > high ? high : x;
-}
-LS_INLINE Floats Fill(float x) { return Floats{} + x; }
-LS_INLINE float Nearest1(float x) { return (x + 12582912.0f) - 12582912.0f; }
-LS_INLINE float Clamp1(float x, float low, float high) {
-  x = x < low ? low : x;
-  return x > high ? high : x;
-}
-
-// The hot loops exist twice and the machine chooses. Lanes are fixed and nothing is contracted, so
-// both give the same bits. Not under the sanitizers, which are not set up when resolvers run.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define LS_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define LS_CLONES
-#endif
-
-struct Sums {
-  double xq = 0, qq = 0;  // sum w x q, sum w q^2, where q = code - zero
-};
-
-// The codes at 1/scale = inverse are q = clamp(round(x * inverse), low, high).
-LS_CLONES Sums SumsAt(const float* x, size_t n, float inverse, float low, float high) {
-  Floats xq = {}, qq = {};
-  const Floats lows = Fill(low), highs = Fill(high);
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Floats v = Load(x + i);
-    const Floats q = Clamp(Nearest(v * inverse), lows, highs);
-    xq += v * q;
-    qq += q * q;
-  }
-  Sums sums;
-  for (; i < n; ++i) {
-    const float q = Clamp1(Nearest1(x[i] * inverse), low, high);
-    sums.xq += x[i] * q;
-    sums.qq += q * q;
-  }
-  for (size_t j = 0; j < kLanes; ++j) {
-    sums.xq += xq[j];
-    sums.qq += qq[j];
-  }
-  return sums;
-}
-
-// The same, each element counting w[i] times.
-LS_CLONES Sums WeightedSumsAt(const float* x, const float* w, size_t n, float inverse, float low,
-                              float high) {
-  Floats xq = {}, qq = {};
-  const Floats lows = Fill(low), highs = Fill(high);
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Floats v = Load(x + i);
-    const Floats q = Clamp(Nearest(v * inverse), lows, highs);
-    const Floats wq = Load(w + i) * q;
-    xq += v * wq;
-    qq += q * wq;
-  }
-  Sums sums;
-  for (; i < n; ++i) {
-    const float q = Clamp1(Nearest1(x[i] * inverse), low, high);
-    sums.xq += x[i] * (w[i] * q);
-    sums.qq += q * (w[i] * q);
-  }
-  for (size_t j = 0; j < kLanes; ++j) {
-    sums.xq += xq[j];
-    sums.qq += qq[j];
-  }
-  return sums;
-}
-
-LS_CLONES void CodesAt(const float* x, size_t n, float inverse, float low, float high, float zero,
-                       uint8_t* codes) {
-  const Floats lows = Fill(low), highs = Fill(high);
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Floats q = Clamp(Nearest(Load(x + i) * inverse), lows, highs);
-    const Ints code = __builtin_convertvector(q + zero, Ints);
-    for (size_t j = 0; j < kLanes; ++j) codes[i + j] = static_cast<uint8_t>(code[j]);
-  }
-  for (; i < n; ++i)
-    codes[i] =
-        static_cast<uint8_t>(static_cast<int>(Clamp1(Nearest1(x[i] * inverse), low, high) + zero));
-}
-
-LS_CLONES double ErrorAt(const float* x, const uint8_t* codes, size_t n, float scale, float zero) {
-  double sum[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (size_t j = 0; j < kLanes; ++j) {
-      const float value = (static_cast<float>(codes[i + j]) - zero) * scale;
-      const double d = static_cast<double>(x[i + j]) - static_cast<double>(value);
-      sum[j] += d * d;
-    }
-  for (; i < n; ++i) {
-    const double d = double{x[i]} - (static_cast<float>(codes[i]) - zero) * scale;
-    sum[0] += d * d;
-  }
-  double total = 0;
-  for (const double lane : sum) total += lane;
-  return total;
-}
-
-// The least and the largest of x and 0.
-LS_CLONES void RangeOf(const float* x, size_t n, float* low, float* high) {
-  Floats least = {}, most = {};
-  size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Floats v = Load(x + i);
-    least = v < least ? v : least;
-    most = v > most ? v : most;
-  }
-  *low = *high = 0;
-  for (; i < n; ++i) {
-    *low = std::min(*low, x[i]);
-    *high = std::max(*high, x[i]);
-  }
-  for (size_t j = 0; j < kLanes; ++j) {
-    *low = std::min(*low, least[j]);
-    *high = std::max(*high, most[j]);
-  }
 }
 
 // One run, and the grids that were tried on it.
@@ -169,7 +27,7 @@ class Search {
         importance_(importance),
         top_((1 << spec.bits) - 1),
         middle_(1 << (spec.bits - 1)) {
-    RangeOf(x.data(), x.size(), &low_, &high_);
+    grid::RangeOf(x.data(), x.size(), &low_, &high_);
   }
 
   Grid Fit() {
@@ -211,20 +69,21 @@ class Search {
 
   void WriteCodes(const Grid& grid, std::span<uint8_t> codes) const {
     const float inverse = grid.scale == 0 || !std::isfinite(grid.scale) ? 0.0f : 1.0f / grid.scale;
-    CodesAt(x_.data(), x_.size(), inverse, static_cast<float>(-grid.zero),
-            static_cast<float>(top_ - grid.zero), static_cast<float>(grid.zero), codes.data());
+    grid::CodesAt(x_.data(), x_.size(), inverse, static_cast<float>(-grid.zero),
+                  static_cast<float>(top_ - grid.zero), static_cast<float>(grid.zero),
+                  codes.data());
   }
 
-  Sums SumsOf(float inverse, int zero) const {
+  grid::Sums SumsOf(float inverse, int zero) const {
     const float low = static_cast<float>(-zero), high = static_cast<float>(top_ - zero);
     return importance_.empty()
-               ? SumsAt(x_.data(), x_.size(), inverse, low, high)
-               : WeightedSumsAt(x_.data(), importance_.data(), x_.size(), inverse, low, high);
+               ? grid::SumsAt(x_.data(), x_.size(), inverse, low, high)
+               : grid::WeightedSumsAt(x_.data(), importance_.data(), x_.size(), inverse, low, high);
   }
 
   // The least squares scale of the codes at 1/inverse explains xq^2 / qq of the run's energy.
   void Consider(float inverse, int zero) {
-    const Sums sums = SumsOf(inverse, zero);
+    const grid::Sums sums = SumsOf(inverse, zero);
     if (sums.qq <= 0) return;
     const double explained = sums.xq * sums.xq / sums.qq;
     if (explained <= explained_) return;
@@ -247,7 +106,7 @@ class Search {
         best_ = grid;
         std::copy(scratch_.begin(), scratch_.end(), codes_.begin());
       }
-      const Sums sums = SumsOf(1.0f / grid.scale, grid.zero);
+      const grid::Sums sums = SumsOf(1.0f / grid.scale, grid.zero);
       if (sums.qq <= 0) return;
       const auto scale = static_cast<float>(sums.xq / sums.qq);
       if (scale == candidate_.scale) return;
@@ -322,7 +181,8 @@ Grid FitGrid(std::span<const float> x, const GridSpec& spec, std::span<uint8_t> 
 double GridError(std::span<const float> x, std::span<const uint8_t> codes, const Grid& grid,
                  std::span<const float> importance) {
   if (importance.empty())
-    return ErrorAt(x.data(), codes.data(), x.size(), grid.scale, static_cast<float>(grid.zero));
+    return grid::ErrorAt(x.data(), codes.data(), x.size(), grid.scale,
+                         static_cast<float>(grid.zero));
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     const double d = double{x[i]} - grid.Value(codes[i]);

@@ -7,9 +7,9 @@
 import hashlib, json, os, sys
 
 CASES = """moe_small_swiglu qmoe_small_int8_block16 qmoe_small_int4_channel_f16 qmoe_small_int4_sm80
-mm_small_int4_acc4_zp mm_int4_floatzp_f16 gqa_windowed_cache_step3 rot_small_partial
+mm_small_int4_acc4_zp mm_int4_floatzp_f16 gqa_windowed_cache_step3 gqa_small_qk_logits gqa_small_qk_weights rot_small_partial
 gbq_uint4_odd rms_bf16 skip_bias_sum""".split()
-REFUSED = "mm_bad_block48 gqa_bad_total_large rms_bad_scale".split()
+REFUSED = "mm_bad_block48 rms_bad_scale".split()
 UNSAFE = "gqa_unsafe_window0 qmoe_unsafe_silu_with_fusion1".split()
 LAYOUTS = "sm80_int4_16x64 sm80_int8_16x64".split()
 FILE = "ort-ops.safetensors"
