@@ -2,14 +2,18 @@
 // onnxruntime-genai's builder writes of the same weights.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <random>
 
+#include "formats/checkpoint.h"
 #include "formats/onnx.h"
 #include "formats/safetensors.h"
 #include "onnx_ops/op.h"
+#include "onnx_ops/qmoe_node.h"
 #include "quant/onnx_formats.h"
 #include "quant/onnx_repack.h"
 
@@ -171,6 +175,38 @@ TEST(OnnxWeights, RepackedCodesGiveTheOperatorTheWeightsOfTheFile) {
         ASSERT_NEAR(w[i], want[i], 1e-6) << rule.type;
     }
   }
+}
+
+// Files that llama-quantize wrote.
+TEST(OnnxWeights, CodesOfGgufFilesAreKept) {
+  std::map<std::string_view, int> seen;
+  for (const std::string& folder : {std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/gguf",
+                                    std::string(LOCKSTEP_GOLDENS) + "/gguf"}) {
+    if (!std::filesystem::exists(folder)) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() != ".gguf") continue;
+      const auto checkpoint = OpenCheckpoint(entry.path());
+      if (!checkpoint) continue;  // a part of a split file
+      for (const TensorInfo& tensor : checkpoint->tensors) {
+        const RepackRule* rule = FindRepackRule(tensor.type->name);
+        if (rule == nullptr || tensor.shape.empty()) continue;
+        const int64_t cols = tensor.shape.back(), rows = tensor.elements() / cols;
+        const int64_t row_bytes = static_cast<int64_t>(tensor.data.size()) / rows;
+        const StoredRows stored{.rows = rows, .cols = cols, .row_bytes = [&](int64_t row) {
+                                  return tensor.data.data() + row * row_bytes;
+                                }};
+        const auto repacked = RepackForMatMulNBits(*tensor.type, stored, DType::kF32, nullptr);
+        ASSERT_TRUE(repacked) << entry.path() << tensor.name << repacked.error().message;
+        if (rule->exact)
+          EXPECT_TRUE(repacked->identical()) << entry.path() << tensor.name;
+        else
+          EXPECT_LT(repacked->largest_difference, 2e-7) << entry.path() << tensor.name;
+        ++seen[rule->type];
+      }
+    }
+  }
+  EXPECT_GE(seen.size(), 3u);
+  EXPECT_GT(seen["Q4_0"], 0);
 }
 
 // --- Against onnxruntime-genai's builder, where its exports are at hand ---
@@ -344,8 +380,18 @@ TEST(OnnxWeights, TheBuildersOwnNodesAreSound) {
         const bool router = value == node.Input(1);
         return OpTensor{.type = OnnxType::kFloat, .shape = {5, router ? 6 : 64}};
       };
-      const auto status = CheckOp(CallOf(node, operand));
+      const OpCall call = CallOf(node, operand);
+      const auto status = CheckOp(call);
       EXPECT_TRUE(status) << status.error().message;
+      if (node.op_type == "QMoE") {
+        // Right on the CPU, and garbage if somebody moves the folder to CUDA.
+        const QMoeNode experts = QMoeNodeOf(call);
+        EXPECT_TRUE(CheckQMoeNode(experts, ExecutionProvider::kCpu, node.name));
+        const auto dangers = QMoeDangersOf(experts, ExecutionProvider::kCuda);
+        EXPECT_TRUE(std::any_of(dangers.begin(), dangers.end(), [](const QMoeDanger* danger) {
+          return danger->id == "prepacked-not-said";
+        }));
+      }
       ++checked;
     }
   }

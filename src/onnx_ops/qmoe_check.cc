@@ -2,6 +2,7 @@
 // saying so. Expected shapes: qmoe.cc.
 #include "base/quoted.h"
 #include "onnx_ops/qmoe.h"
+#include "onnx_ops/qmoe_node.h"
 #include "quant/code_bits.h"
 #include "quant/sm80_tiles.h"
 
@@ -15,9 +16,6 @@ int64_t BitsOf(const OpCall& call) {
 }
 
 Refusal CheckAttributes(const OpCall& call) {
-  if (const std::string type = StringOf(call, "quant_type", "int"); type != "int")
-    return Unsafe(call, "the CPU ignores quant_type and reads integers: wrong values",
-                  "quant_type is {}, expected \"int\"; write it so, or leave it out", Quoted(type));
   const int64_t block = IntOf(call, "block_size", 0);
   if (block < 0 || (block > 0 && !IsBlockSize(block)))
     return LoadFails(call,
@@ -48,11 +46,6 @@ Refusal CheckSharedProfile(const OpCall& call, int64_t bits, bool tiled) {
                        "them, or use float16 or float");
     return {};
   }
-  if (tiled && bits != 4)
-    return Unsafe(call, "the CPU reads the tiled bytes as raw ones: garbage of plausible size",
-                  "weights_prepacked is 1 with {} bits, but the CPU knows tiles of 4 bits only; "
-                  "write raw weights and 0",
-                  bits);
   if (StringOf(call, "activation_type", "relu") != "swiglu" ||
       IntOf(call, "use_sparse_mixer", 0) != 0)
     return LoadFails(call,
@@ -73,26 +66,22 @@ Refusal CheckSharedProfile(const OpCall& call, int64_t bits, bool tiled) {
   return {};
 }
 
-// What crashes before any shape is compared.
-Refusal CheckPresence(const OpCall& call) {
-  for (const size_t fc : {kQMoeFc1, kQMoeFc2}) {
-    const std::string_view name = fc == kQMoeFc1 ? "fc1" : "fc2";
-    const OpTensor* weights = In(call, fc);
-    if (weights->shape.size() != 3) {
-      if (weights->constant)
-        return Unsafe(call, "the prepacking reads a third dimension: crash (SIGABRT)",
-                      "{}_experts_weights has the shape {}, expected 3 dimensions; write [E, N, "
-                      "K*bits/8]",
-                      name, ShapeText(weights->shape));
+// What the runtime takes and gets wrong, by the policy's table.
+Refusal CheckDangers(const OpCall& call) {
+  for (const QMoeDanger* danger : QMoeDangersOf(QMoeNodeOf(call), ExecutionProvider::kCpu))
+    if (danger->broken)
+      return Unsafe(call, std::string(danger->happens), "{} ({}); {}", danger->what, danger->id,
+                    danger->do_instead);
+  return {};
+}
+
+Refusal CheckRanks(const OpCall& call) {
+  for (const auto& [slot, name] : {std::pair{kQMoeFc1, "fc1"}, std::pair{kQMoeFc2, "fc2"}})
+    if (const Shape& shape = In(call, slot)->shape; shape.size() != 3)
       return BadArgument(call,
                          "{}_experts_weights has the shape {}, expected 3 dimensions; write "
                          "[E, N, K*bits/8]",
-                         name, ShapeText(weights->shape));
-    }
-    if (In(call, fc + 1) == nullptr)
-      return Unsafe(call, "the missing scales are read all the same: crash (SIGSEGV)",
-                    "{}_scales is left out, which the schema allows; give the scales", name);
-  }
+                         name, ShapeText(shape));
   return {};
 }
 
@@ -126,14 +115,6 @@ Refusal CheckMatrix(const OpCall& call, size_t fc, size_t zeros, int64_t rows, i
   else
     LS_REFUSE(HasShape(call, zeros, name + "_zero_points",
                        {layout.experts, PackedBytes(rows, layout.bits)}));
-  if (layout.block == 0 && layout.bits == 4 && rank3 && In(call, zeros) != nullptr &&
-      In(call, fc)->constant)
-    return Unsafe(call,
-                  "zero points are read with a wrong stride: output that is wrong and differs "
-                  "from run to run",
-                  "{}_scales has the shape {} beside zero points of constant 4-bit weights per "
-                  "channel; write the scales as [E, N]",
-                  name, ShapeText(scales));
   if (layout.tiled) {
     if (const auto status = CheckSm80Shape(rows, cols, layout.bits); !status)
       return RunFails(call, OrtError::kFail, "{}: {}", name, status.error().message);
@@ -161,11 +142,12 @@ QMoeLayout QMoeLayoutOf(const OpCall& call) {
 }
 
 Refusal CheckQMoe(const OpCall& call) {
+  LS_REFUSE(CheckDangers(call));
   LS_REFUSE(CheckExpertAttributes(call));
   LS_REFUSE(CheckAttributes(call));
   const int64_t bits = IntOf(call, "expert_weight_bits", 4);
   LS_REFUSE(CheckSharedProfile(call, bits, IntOf(call, "weights_prepacked", -1) == 1));
-  LS_REFUSE(CheckPresence(call));
+  LS_REFUSE(CheckRanks(call));
   for (size_t slot = kQMoeFc3; slot < kQMoeFc3 + 3u; ++slot)
     if (In(call, slot) != nullptr || In(call, kQMoeFc3Zeros) != nullptr)
       return RunFails(call, OrtError::kNotImplemented,

@@ -124,7 +124,9 @@ struct QMoeDanger {
   std::string_view what;        // the combination
   std::string_view happens;     // what the runtime makes of it
   std::string_view do_instead;  // and what to write
-  bool (*in)(const QMoeNode& node);
+  // The node is never right on this provider. Else it means something else on another.
+  bool broken = true;
+  bool (*in)(const QMoeNode& node) = nullptr;
 };
 std::span<const QMoeDanger> QMoeDangers();
 // Those in this node on this provider.
