@@ -354,6 +354,16 @@ TEST(QMoePolicy, ZerosThatFillTheInterSizeChangeNothing) {
   }
 }
 
+// Seen under ONNX Runtime: 72 filled up to 96 brought FC2 to the look-up kernel.
+TEST(QMoePolicy, TheLookUpKernelIsKeptFromTheSizesThatAreWritten) {
+  const QMoeRequest request{
+      .bits = 2, .block = 32, .experts = kExperts, .hidden = kHidden, .inter = kInter};
+  EXPECT_EQ(DecideQMoe(request).fallback, QMoeFallback::kFourBits);
+  QMoeRequest small = request;
+  small.hidden = 96;
+  EXPECT_TRUE(DecideQMoe(small).plan);
+}
+
 TEST(QMoePolicy, EveryFallbackEndsInAPlanOrNamesAnotherOperator) {
   std::mt19937 random(3);
   const auto pick = [&]<typename T>(std::initializer_list<T> options) {

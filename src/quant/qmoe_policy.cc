@@ -65,6 +65,14 @@ Check CheckRequest(const QMoeRequest& r) {
   return {};
 }
 
+// Whole bytes, CUDA's alignment, whole blocks, whole tiles.
+int64_t FilledInter(const QMoeRequest& r, bool tiled) {
+  int64_t inter = RoundUp(r.inter, 8);
+  if (r.block > 0) inter = RoundUp(inter, r.block);
+  if (tiled) inter = RoundUp(inter, 64);
+  return r.ep == ExecutionProvider::kCuda ? std::max<int64_t>(inter, 16) : inter;
+}
+
 // 3 bits: the raw profile, the same on both providers. 2 bits: what of it is known.
 Check CheckFewBits(const QMoeRequest& r) {
   if (r.bits == 3) {
@@ -80,9 +88,10 @@ Check CheckFewBits(const QMoeRequest& r) {
     if (r.ep == ExecutionProvider::kCuda)
       return No(QMoeFallback::kFourBits,
                 "codes of 2 bits are for newer CUDA builds only and not proved; use 4 bits");
-    const int64_t fc1_rows = r.inter * (r.activation == "swiglu" ? 2 : 1);
+    const int64_t inter = FilledInter(r, false);
+    const int64_t fc1_rows = inter * (r.activation == "swiglu" ? 2 : 1);
     if (r.block > 0 &&
-        ((fc1_rows % 128 == 0 && r.hidden % 32 == 0) || (r.hidden % 128 == 0 && r.inter % 32 == 0)))
+        ((fc1_rows % 128 == 0 && r.hidden % 32 == 0) || (r.hidden % 128 == 0 && inter % 32 == 0)))
       return No(
           QMoeFallback::kFourBits,
           "with blocks of 2 bits and rows in 128s the CPU takes a look-up kernel, whose rounding "
@@ -146,12 +155,7 @@ QMoePlan Write(const QMoeRequest& r) {
   QMoePlan plan{
       .format = tiled ? "qmoe_sm80" : "qmoe",
       .recipe = {.bits = r.bits, .block = r.block, .zeros = r.zeros, .scale_type = r.activations}};
-  // Whole bytes, CUDA's alignment, whole blocks, whole tiles.
-  plan.inter = RoundUp(r.inter, 8);
-  if (r.block > 0) plan.inter = RoundUp(plan.inter, r.block);
-  if (tiled) plan.inter = RoundUp(plan.inter, 64);
-  if (r.ep == ExecutionProvider::kCuda) plan.inter = std::max<int64_t>(plan.inter, 16);
-
+  plan.inter = FilledInter(r, tiled);
   plan.attributes = {{"activation_type", std::string(r.activation)},
                      {"expert_weight_bits", int64_t{r.bits}},
                      {"normalize_routing_weights", int64_t{1}},
