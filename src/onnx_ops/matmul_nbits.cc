@@ -43,6 +43,13 @@ Refusal CheckShapes(const OpCall& call, size_t slot, std::string_view name, cons
   return tensor->constant ? LoadFails(call, "{}", text) : BadArgument(call, "{}", text);
 }
 
+bool Rounds(const OpCall& call, const Sizes& s) {
+  const OpTensor* zeros = In(call, kZeros);
+  return IntOf(call, "accuracy_level", 0) == 4 && In(call, kB)->constant &&
+         (zeros == nullptr || zeros->type == OnnxType::kUInt8) &&
+         (s.bits != 2 || (s.block >= 32 && s.block <= 128));
+}
+
 }  // namespace
 
 Refusal CheckMatMulNBits(const OpCall& call) {
@@ -60,6 +67,9 @@ Refusal CheckMatMulNBits(const OpCall& call) {
   if (s.n < 1 || s.k < 1 || s.n > kMax || s.k > kMax || s.block > kMax)
     return LoadFails(call, "N is {}, K is {} and block_size {}; expected sizes of a matrix", s.n,
                      s.k, s.block);
+  if (s.bits == 2 && s.block > 256)
+    return LoadFails(call, "block_size is {} with 2 bits, expected at most 256; choose one",
+                     s.block);
   const OpTensor* zeros = In(call, kZeros);
   const bool float_zeros = zeros != nullptr && zeros->type != OnnxType::kUInt8;
   if (float_zeros && s.bits == 8)
@@ -72,6 +82,11 @@ Refusal CheckMatMulNBits(const OpCall& call) {
   if (IntOf(call, "weight_prepacked", 0) != 0)
     return NotCovered(call, "weight_prepacked is {}, a layout of CUDA's; write raw weights and 0",
                       IntOf(call, "weight_prepacked", 0));
+  if (s.block > 256 && Rounds(call, s))
+    return NotCovered(call,
+                      "blocks of {} round activations in a way of their own with accuracy_level "
+                      "4; use blocks of at most 256",
+                      s.block);
   const Shape& a = In(call, kA)->shape;
   if (a.empty() || a.back() != s.k)
     return LoadFails(call, "A has the shape {}, but K is {}; its last dimension must be that",
@@ -94,8 +109,7 @@ Result<OpResults> RunMatMulNBits(const OpCall& call, const OpOptions& options) {
   const auto k = static_cast<size_t>(s.k);
   const size_t rows = x.size() / k;
   const bool float_zeros = zeros != nullptr && zeros->type != OnnxType::kUInt8;
-  if (options.int8_activations && IntOf(call, "accuracy_level", 0) == 4 && In(call, kB)->constant &&
-      !float_zeros)
+  if (options.int8_activations && Rounds(call, s))
     for (size_t m = 0; m < rows; ++m) RoundToInt8(std::span(x).subspan(m * k, k), s.block);
 
   const std::span<const uint8_t> packed = BytesOf(*In(call, kB));

@@ -15,6 +15,8 @@ Status CheckMatMulNBits(const CodeRecipe& recipe, int64_t rows, int64_t cols) {
   if (recipe.bits != 2 && recipe.bits != 4 && recipe.bits != 8)
     return UnsupportedError("MatMulNBits runs codes of 2, 4 and 8 bits on the CPU, not of {}",
                             recipe.bits);
+  if (recipe.block > 256)
+    return UnsupportedError("MatMulNBits is proved up to blocks of 256, not for {}", recipe.block);
   return CheckBlock(recipe);
 }
 

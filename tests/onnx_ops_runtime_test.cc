@@ -1,0 +1,254 @@
+// What the quantizers and the policy for experts write, run by ONNX Runtime itself where there is
+// one, against src/onnx_ops: same bytes, same attributes, same numbers.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/dtype.h"
+#include "onnx_ops/op.h"
+#include "ort/ort_session.h"
+#include "quant/onnx_formats.h"
+#include "quant/qmoe_policy.h"
+
+namespace lockstep {
+namespace {
+
+// The few messages of onnx.proto that one node needs.
+std::string Varint(uint64_t x) {
+  std::string out;
+  for (; x >= 0x80; x >>= 7) out += static_cast<char>(x | 0x80);
+  return out + static_cast<char>(x);
+}
+std::string Number(int field, uint64_t x) {
+  return Varint(static_cast<uint64_t>(field) << 3) + Varint(x);
+}
+std::string Bytes(int field, std::string_view bytes) {
+  return Varint(static_cast<uint64_t>(field) << 3 | 2) + Varint(bytes.size()) + std::string(bytes);
+}
+std::string Attribute(const std::string& name, const OpAttribute& value) {
+  std::string out = Bytes(1, name);
+  if (const auto* i = std::get_if<int64_t>(&value))
+    return out + Number(3, static_cast<uint64_t>(*i)) + Number(20, 2);
+  if (const auto* s = std::get_if<std::string>(&value)) return out + Bytes(4, *s) + Number(20, 3);
+  std::string bits(4, '\0');
+  std::memcpy(bits.data(), &std::get<float>(value), 4);
+  return out + Varint(2 << 3 | 5) + bits + Number(20, 1);
+}
+std::string ValueInfo(const std::string& name, OnnxType type, const std::vector<int64_t>& shape) {
+  std::string dims;
+  for (const int64_t dim : shape) dims += Bytes(1, Number(1, static_cast<uint64_t>(dim)));
+  const std::string tensor = Number(1, static_cast<uint64_t>(type)) + Bytes(2, dims);
+  return Bytes(1, name) + Bytes(2, Bytes(1, tensor));
+}
+std::string Initializer(const std::string& name, const OpTensor& tensor) {
+  std::string out;
+  for (const int64_t dim : tensor.shape) out += Number(1, static_cast<uint64_t>(dim));
+  out += Number(2, static_cast<uint64_t>(tensor.type)) + Bytes(8, name);
+  return out + Bytes(9, {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()});
+}
+std::string NameOf(size_t slot) { return fmt::format("x{}", slot); }
+
+// A model of this one node; operands that are not constant are its inputs.
+std::string ModelOf(const OpCall& call, const OpValue& output) {
+  std::string node, initializers, inputs;
+  for (size_t slot = 0; slot < call.inputs.size(); ++slot) {
+    const auto& operand = call.inputs[slot];
+    node += Bytes(1, operand ? NameOf(slot) : "");
+    if (!operand) continue;
+    if (operand->constant)
+      initializers += Bytes(5, Initializer(NameOf(slot), *operand));
+    else
+      inputs += Bytes(11, ValueInfo(NameOf(slot), operand->type, operand->shape));
+  }
+  node += Bytes(2, "y") + Bytes(3, "n") + Bytes(4, call.op);
+  for (const auto& [name, value] : call.attributes) node += Bytes(5, Attribute(name, value));
+  node += Bytes(7, call.domain);
+  const std::string graph = Bytes(1, node) + Bytes(2, "g") + initializers + inputs +
+                            Bytes(12, ValueInfo("y", output.type, output.shape));
+  return Number(1, 10) + Bytes(7, graph) + Bytes(8, Bytes(1, "") + Number(2, 21)) +
+         Bytes(8, Bytes(1, call.domain) + Number(2, 1));
+}
+
+// max |runtime - RunOp| over max |RunOp|.
+Result<double> Disagreement(const std::shared_ptr<const OrtRuntime>& runtime, const OpCall& call) {
+  LS_TRY(const auto mine, RunOp(call));
+  const OpValue& value = *mine[0];
+  const std::string model = ModelOf(call, value);
+  LS_TRY(const auto session,
+         OrtSession::OpenBytes(runtime, std::as_bytes(std::span(model)), {.threads = 1}));
+  std::vector<OrtTensor> tensors;
+  std::vector<std::string> names;
+  for (size_t slot = 0; slot < call.inputs.size(); ++slot) {
+    const auto& operand = call.inputs[slot];
+    if (!operand || operand->constant) continue;
+    LS_TRY(auto tensor,
+           OrtTensor::Create(runtime, static_cast<OrtType>(operand->type), operand->shape));
+    std::memcpy(tensor.bytes().data(), operand->bytes.data(), operand->bytes.size());
+    tensors.push_back(std::move(tensor));
+    names.push_back(NameOf(slot));
+  }
+  std::vector<OrtSession::Input> inputs;
+  for (size_t i = 0; i < tensors.size(); ++i) inputs.push_back({names[i], &tensors[i]});
+  const std::vector<std::string> outputs = {"y"};
+  LS_TRY(const auto results, session->Run(inputs, outputs));
+  const auto theirs = results[0].Floats(0, results[0].elements());
+  std::vector<float> ours(theirs.size());
+  const DType type = value.type == OnnxType::kFloat     ? DType::kF32
+                     : value.type == OnnxType::kFloat16 ? DType::kF16
+                                                        : DType::kBF16;
+  if (value.bytes.size() != ours.size() * DTypeSize(type)) return INFINITY;
+  ConvertToFloat(type, value.bytes.data(), ours.size(), ours.data());
+  double most = 0, off = 0;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    most = std::max<double>(most, std::abs(ours[i]));
+    off = std::max<double>(off, std::abs(double{ours[i]} - theirs[i]));
+  }
+  return off / most;
+}
+
+double Tolerance(DType type) {
+  return type == DType::kF32 ? 3e-6 : type == DType::kF16 ? 2e-3 : 1e-2;
+}
+
+std::vector<float> Normal(int64_t n, uint32_t seed, float deviation) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<float> x(static_cast<size_t>(n));
+  for (float& v : x) v = normal(random);
+  return x;
+}
+
+PackedPart Stored(const std::vector<float>& x, DType type, std::vector<int64_t> shape) {
+  PackedPart part{.type = type, .shape = std::move(shape), .bytes = {}};
+  part.bytes.resize(x.size() * DTypeSize(type));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const uint16_t half = type == DType::kF16 ? ToFloat16(x[i]).bits : ToBFloat16(x[i]).bits;
+    if (type == DType::kF32)
+      std::memcpy(part.bytes.data() + 4 * i, &x[i], 4);
+    else
+      std::memcpy(part.bytes.data() + 2 * i, &half, 2);
+  }
+  return part;
+}
+
+OpTensor Operand(const PackedPart& part, bool constant) {
+  return {.type = part.type == DType::kU8     ? OnnxType::kUInt8
+                  : part.type == DType::kF16  ? OnnxType::kFloat16
+                  : part.type == DType::kBF16 ? OnnxType::kBFloat16
+                                              : OnnxType::kFloat,
+          .shape = part.shape,
+          .bytes = part.bytes,
+          .constant = constant};
+}
+
+std::shared_ptr<const OrtRuntime> Runtime() {
+  auto runtime = OrtRuntime::Load();
+  return runtime ? *runtime : nullptr;
+}
+
+TEST(OnnxOpsRuntime, EveryRowOfThePolicyRunsAsItsCodesSay) {
+  const auto runtime = Runtime();
+  if (runtime == nullptr) GTEST_SKIP() << "no ONNX Runtime";
+  constexpr int64_t kExperts = 3, kHidden = 128, kInter = 72, kTokens = 4;
+  std::vector<QMoeRequest> requests;
+  for (const QMoePolicyRow& row : PolicyTable()) requests.push_back(row.request);
+  for (const int64_t block : {16, 32, 64, 128})
+    requests.push_back({.block = block, .accuracy_level = 4});
+  requests.push_back({.activations = DType::kBF16});
+  int ran = 0;
+  for (QMoeRequest request : requests)
+    for (const std::string_view activation : {"swiglu", "silu"}) {
+      request.activation = activation;
+      request.experts = kExperts;
+      request.hidden = kHidden;
+      request.inter = kInter;
+      const auto plan = PlanQMoe(request);
+      if (!plan || plan->proved.find("not run") != std::string::npos) continue;
+      const int64_t factor = activation == "swiglu" ? 2 : 1;
+      std::vector<std::vector<float>> values;
+      for (int64_t e = 0; e < kExperts; ++e) {
+        values.push_back(Normal(factor * kInter * kHidden, 10 + static_cast<uint32_t>(e), 0.09f));
+        values.push_back(Normal(kHidden * kInter, 20 + static_cast<uint32_t>(e), 0.12f));
+      }
+      std::vector<RowSource> fc1, fc2;
+      for (size_t e = 0; e < static_cast<size_t>(kExperts); ++e) {
+        fc1.push_back(
+            Padded(RowsOf(values[2 * e], factor * kInter, kHidden), factor * plan->inter, kHidden));
+        fc2.push_back(Padded(RowsOf(values[2 * e + 1], kHidden, kInter), kHidden, plan->inter));
+      }
+      const OnnxFormat& format = *FindOnnxFormat(plan->format);
+      const auto w1 = format.pack(fc1, plan->recipe, nullptr);
+      const auto w2 = format.pack(fc2, plan->recipe, nullptr);
+      ASSERT_TRUE(w1 && w2);
+      const PackedPart input =
+          Stored(Normal(kTokens * kHidden, 1, 1), request.activations, {kTokens, kHidden});
+      const PackedPart router =
+          Stored(Normal(kTokens * kExperts, 2, 1), request.activations, {kTokens, kExperts});
+      OpCall call{
+          .op = "QMoE", .domain = "com.microsoft", .name = "n", .attributes = {}, .inputs = {}};
+      call.inputs.resize(13);
+      call.inputs[0] = Operand(input, false);
+      call.inputs[1] = Operand(router, false);
+      call.inputs[2] = Operand(w1->codes, true);
+      call.inputs[3] = Operand(w1->scales, true);
+      call.inputs[5] = Operand(w2->codes, true);
+      call.inputs[6] = Operand(w2->scales, true);
+      if (w1->zero_points) call.inputs[11] = Operand(*w1->zero_points, true);
+      if (w2->zero_points) call.inputs[12] = Operand(*w2->zero_points, true);
+      call.attributes["k"] = int64_t{2};
+      for (const auto& [name, value] : plan->attributes)
+        call.attributes[name] = std::visit([](const auto& v) { return OpAttribute(v); }, value);
+      const auto off = Disagreement(runtime, call);
+      const auto what = fmt::format("{} bits, block {}, {}, {}", request.bits, request.block,
+                                    ExecutionProviderName(request.ep), activation);
+      ASSERT_TRUE(off) << what << ": " << off.error().message;
+      EXPECT_LE(*off, Tolerance(request.activations)) << what;
+      ++ran;
+    }
+  EXPECT_GE(ran, 60);
+}
+
+TEST(OnnxOpsRuntime, MatMulNBitsOfEveryRecipeRunsAsItsCodesSay) {
+  const auto runtime = Runtime();
+  if (runtime == nullptr) GTEST_SKIP() << "no ONNX Runtime";
+  constexpr int64_t kRows = 40, kTokens = 3;
+  int ran = 0;
+  for (const int64_t cols : {96, 72, 512})
+    for (const int bits : {2, 4, 8})
+      for (const int64_t block : {16, 32, 64, 128, 256})
+        for (const ZeroPoints zeros : {ZeroPoints::kNone, ZeroPoints::kCodes})
+          for (const DType type : {DType::kF32, DType::kF16})
+            for (const int64_t accuracy : {0, 4}) {
+              const auto values = Normal(kRows * cols, 5, 0.05f);
+              const RowSource source = RowsOf(values, kRows, cols);
+              const CodeRecipe recipe{
+                  .bits = bits, .block = block, .zeros = zeros, .scale_type = type};
+              const auto weight = PackMatMulNBits({&source, 1}, recipe, nullptr);
+              ASSERT_TRUE(weight) << weight.error().message;
+              const PackedPart a = Stored(Normal(kTokens * cols, 6, 1), type, {kTokens, cols});
+              OpCall call{.op = "MatMulNBits",
+                          .domain = "com.microsoft",
+                          .name = "n",
+                          .attributes = {{"K", cols},
+                                         {"N", kRows},
+                                         {"bits", int64_t{bits}},
+                                         {"block_size", block},
+                                         {"accuracy_level", accuracy}},
+                          .inputs = {Operand(a, false), Operand(weight->codes, true),
+                                     Operand(weight->scales, true)}};
+              if (weight->zero_points)
+                call.inputs.emplace_back(Operand(*weight->zero_points, true));
+              const auto off = Disagreement(runtime, call);
+              const auto what = fmt::format("{} columns, {} bits, block {}, accuracy {}", cols,
+                                            bits, block, accuracy);
+              ASSERT_TRUE(off) << what << ": " << off.error().message;
+              EXPECT_LE(*off, Tolerance(type)) << what;
+              ++ran;
+            }
+  EXPECT_EQ(ran, 360);
+}
+
+}  // namespace
+}  // namespace lockstep
