@@ -62,7 +62,9 @@ std::string ModelOf(const OpCall& call, const OpValue& output) {
     else
       inputs += Bytes(11, ValueInfo(NameOf(slot), operand->type, operand->shape));
   }
-  node += Bytes(2, "y") + Bytes(3, "n") + Bytes(4, call.op);
+  for (size_t slot = 0; slot < call.outputs.size(); ++slot)
+    node += Bytes(2, slot == 0 ? "y" : call.outputs[slot] ? fmt::format("y{}", slot) : "");
+  node += Bytes(3, "n") + Bytes(4, call.op);
   for (const auto& [name, value] : call.attributes) node += Bytes(5, Attribute(name, value));
   node += Bytes(7, call.domain);
   const std::string graph = Bytes(1, node) + Bytes(2, "g") + initializers + inputs +
@@ -248,6 +250,80 @@ TEST(OnnxOpsRuntime, MatMulNBitsOfEveryRecipeRunsAsItsCodesSay) {
               ++ran;
             }
   EXPECT_EQ(ran, 360);
+}
+
+// Attention with whatever its attributes may be: a fresh prompt, a growing cache and a buffer.
+TEST(OnnxOpsRuntime, AttentionOfRandomAttributesAgrees) {
+  const auto runtime = Runtime();
+  if (runtime == nullptr) GTEST_SKIP() << "no ONNX Runtime";
+  std::mt19937 random(17);
+  const auto upto = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  for (int i = 0; i < 400; ++i) {
+    const int64_t kv = 1 + upto(3), heads = kv * (1 + upto(4)), d = 16 * (1 + upto(4));
+    const int64_t batch = 1 + upto(2), kind = upto(3);
+    const int64_t past = kind == 0 ? 0 : 1 + upto(20);
+    const int64_t seq = batch > 1 && past > 0 ? 1 : 1 + upto(6);
+    const int64_t total = past + seq, rows = kind == 2 ? total + upto(9) : past;
+    const DType type = upto(4) == 0 ? DType::kF16 : DType::kF32;
+    OpCall call{.op = "GroupQueryAttention",
+                .domain = "com.microsoft",
+                .name = "n",
+                .attributes = {{"num_heads", heads}, {"kv_num_heads", kv}},
+                .inputs = {}};
+    call.inputs.resize(12);
+    std::vector<PackedPart> parts;
+    parts.reserve(12);
+    const auto floats = [&](size_t slot, std::vector<int64_t> shape, bool constant = false) {
+      int64_t n = 1;
+      for (const int64_t dim : shape) n *= dim;
+      parts.push_back(
+          Stored(Normal(n, static_cast<uint32_t>(random()), 1), type, std::move(shape)));
+      call.inputs[slot] = Operand(parts.back(), constant);
+    };
+    if (upto(3) == 0) {
+      floats(0, {batch, seq, (heads + 2 * kv) * d});
+    } else {
+      floats(0, {batch, seq, heads * d});
+      floats(1, {batch, seq, kv * d});
+      floats(2, {batch, seq, kv * d});
+    }
+    if (kind != 0) {
+      floats(3, {batch, kv, rows, d});
+      floats(4, {batch, kv, rows, d});
+    }
+    call.outputs = {true, true, true};
+    const std::vector<int32_t> last(static_cast<size_t>(batch), static_cast<int32_t>(total - 1));
+    const auto tokens = static_cast<int32_t>(total);
+    call.inputs[5] = OpTensor{
+        .type = OnnxType::kInt32, .shape = {batch}, .bytes = std::as_bytes(std::span(last))};
+    call.inputs[6] = OpTensor{
+        .type = OnnxType::kInt32, .shape = {}, .bytes = std::as_bytes(std::span(&tokens, 1))};
+    if (upto(2) == 0) {
+      call.attributes["do_rotary"] = int64_t{1};
+      call.attributes["rotary_interleaved"] = upto(2);
+      const int64_t half = 8 * (1 + upto(d / 16));
+      floats(7, {40, half}, true);
+      floats(8, {40, half}, true);
+    }
+    if (upto(3) == 0) floats(10, {1 + upto(batch), upto(2) == 0 ? 1 : heads, seq, total});
+    if (upto(4) == 0) floats(11, {heads});
+    if (call.inputs[10] && call.inputs[10]->shape[0] != 1 && call.inputs[10]->shape[0] != batch)
+      continue;
+    if (upto(3) == 0) call.attributes["softcap"] = 0.5f + static_cast<float>(upto(4));
+    if (upto(3) == 0) call.attributes["scale"] = 0.1f + 0.1f * static_cast<float>(upto(4));
+    if (upto(4) == 0) call.attributes["smooth_softmax"] = int64_t{1};
+    if (upto(3) == 0)
+      call.attributes["local_window_size"] = 1 + upto(8);
+    else if (upto(5) == 0)
+      call.attributes["causal"] = int64_t{0};
+    const auto off = Disagreement(runtime, call);
+    ASSERT_TRUE(off) << i << ": " << off.error().message;
+    EXPECT_LE(*off, type == DType::kF32 ? 3e-6 : 4e-3)
+        << i << ": batch " << batch << ", kind " << kind << ", past " << past << ", seq " << seq
+        << ", bias " << (call.inputs[10] ? 1 : 0) << ", sink " << (call.inputs[11] ? 1 : 0);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ namespace lockstep {
 
 void AddQuantizeVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("quantize", "How quantized experts are written");
+  verb->footer("Example: lockstep quantize --policies > qmoe.md");
   static constexpr const char* kHelp =
       "Print the policy for quantized experts (QMoE) as a page: how each width, granularity and "
       "execution provider is written, what was proved, and what takes the place of the rest";

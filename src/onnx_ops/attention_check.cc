@@ -94,6 +94,11 @@ Refusal CheckCache(const OpCall& call, const AttentionSizes& n) {
     return NotCovered(call,
                       "attention_bias or query_seqlens with sliding_window_cache; leave it out");
   if (key == nullptr) return {};
+  if (n.past > 0 && (!Wanted(call, 1) || !Wanted(call, 2)))
+    return Unsafe(
+        call, "the cache is read where nobody wrote it: garbage",
+        "past_key is given, but the node has no output present_key or present_value; give "
+        "it both");
   const Shape expected{n.batch, n.kv_heads, n.past, n.head_size};
   LS_REFUSE(HasShape(call, kPastKey, "past_key", expected));
   LS_REFUSE(HasShape(call, kPastValue, "past_value", expected));

@@ -72,15 +72,17 @@ class OrtGoldens {
                                    .bytes = Bytes(entry, input["tensor"]),
                                    .constant = input["constant"]};
     }
-    if (!entry.contains("outputs")) {
-      call.outputs = {true};
-      return call;
-    }
-    for (const Json& output : entry["outputs"]) {
-      const size_t slot = output["slot"];
+    const auto want = [&](size_t slot) {
       if (call.outputs.size() <= slot) call.outputs.resize(slot + 1);
       call.outputs[slot] = true;
+    };
+    if (entry.contains("output_slots"))
+      for (const Json& slot : entry["output_slots"]) want(slot);
+    if (!entry.contains("outputs")) {
+      if (call.outputs.empty()) want(0);
+      return call;
     }
+    for (const Json& output : entry["outputs"]) want(output["slot"]);
     return call;
   }
 
