@@ -252,6 +252,94 @@ TEST(OnnxOpsRuntime, MatMulNBitsOfEveryRecipeRunsAsItsCodesSay) {
   EXPECT_EQ(ran, 360);
 }
 
+TEST(OnnxOpsRuntime, RowsOfAnEmbeddingOfEveryRecipeAreWhatItsCodesSay) {
+  const auto runtime = Runtime();
+  if (runtime == nullptr) GTEST_SKIP() << "no ONNX Runtime";
+  constexpr int64_t kRows = 30;
+  const std::vector<int64_t> indices = {0, 7, -1, 29, 3, 3};
+  int ran = 0;
+  for (const int64_t cols : {96, 72})
+    for (const int bits : {2, 4, 8})
+      for (const int64_t block : {16, 32, 64, 128})
+        for (const ZeroPoints zeros : {ZeroPoints::kNone, ZeroPoints::kCodes})
+          for (const DType type : {DType::kF32, DType::kF16}) {
+            const auto values = Normal(kRows * cols, 5, 0.05f);
+            const RowSource source = RowsOf(values, kRows, cols);
+            const CodeRecipe recipe{
+                .bits = bits, .block = block, .zeros = zeros, .scale_type = type};
+            const auto weight = PackGather({&source, 1}, recipe, nullptr);
+            ASSERT_TRUE(weight) << weight.error().message;
+            OpCall call{.op = "GatherBlockQuantized",
+                        .domain = "com.microsoft",
+                        .name = "n",
+                        .attributes = {{"bits", int64_t{bits}},
+                                       {"block_size", block},
+                                       {"gather_axis", int64_t{0}},
+                                       {"quantize_axis", int64_t{1}}},
+                        .inputs = {Operand(weight->codes, true),
+                                   OpTensor{.type = OnnxType::kInt64,
+                                            .shape = {2, 3},
+                                            .bytes = std::as_bytes(std::span(indices))},
+                                   Operand(weight->scales, true)}};
+            if (weight->zero_points) call.inputs.emplace_back(Operand(*weight->zero_points, true));
+            const auto off = Disagreement(runtime, call);
+            ASSERT_TRUE(off) << off.error().message;
+            EXPECT_LE(*off, Tolerance(type)) << bits << " bits, block " << block;
+            ++ran;
+          }
+  EXPECT_EQ(ran, 96);
+}
+
+TEST(OnnxOpsRuntime, ExpertsWithFloatWeightsAgree) {
+  const auto runtime = Runtime();
+  if (runtime == nullptr) GTEST_SKIP() << "no ONNX Runtime";
+  std::mt19937 random(23);
+  const auto upto = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  for (int i = 0; i < 60; ++i) {
+    const int64_t experts = 1 + upto(6), hidden = 1 + upto(40), inter = 1 + upto(40),
+                  tokens = 1 + upto(5);
+    const char* kinds[] = {"swiglu", "silu", "gelu", "relu", "identity"};
+    const std::string kind = kinds[upto(5)];
+    const int64_t rows = inter * (kind == "swiglu" ? 2 : 1);
+    OpCall call{.op = "MoE",
+                .domain = "com.microsoft",
+                .name = "n",
+                .attributes = {{"k", 1 + upto(experts)},
+                               {"activation_type", kind},
+                               {"normalize_routing_weights", upto(2)}},
+                .inputs = {}};
+    call.inputs.resize(6);
+    if (kind == "swiglu") {
+      call.attributes["swiglu_fusion"] = int64_t{1};
+      call.attributes["activation_alpha"] = 1.0f + 0.5f * static_cast<float>(upto(2));
+      call.attributes["activation_beta"] = static_cast<float>(upto(2));
+      if (upto(2) == 0) call.attributes["swiglu_limit"] = 0.5f;
+    }
+    std::vector<PackedPart> parts;
+    parts.reserve(6);
+    const auto floats = [&](size_t slot, std::vector<int64_t> shape, bool constant) {
+      int64_t n = 1;
+      for (const int64_t dim : shape) n *= dim;
+      parts.push_back(
+          Stored(Normal(n, static_cast<uint32_t>(random()), 1), DType::kF32, std::move(shape)));
+      call.inputs[slot] = Operand(parts.back(), constant);
+    };
+    floats(0, {tokens, hidden}, false);
+    floats(1, {tokens, experts}, false);
+    floats(2, {experts, rows, hidden}, true);
+    floats(4, {experts, hidden, inter}, true);
+    if (upto(2) == 0) {
+      floats(3, {experts, rows}, true);
+      floats(5, {experts, hidden}, true);
+    }
+    const auto off = Disagreement(runtime, call);
+    ASSERT_TRUE(off) << off.error().message;
+    EXPECT_LE(*off, 3e-6) << kind << " " << experts << " " << hidden << " " << inter;
+  }
+}
+
 // Attention with whatever its attributes may be: a fresh prompt, a growing cache and a buffer.
 TEST(OnnxOpsRuntime, AttentionOfRandomAttributesAgrees) {
   const auto runtime = Runtime();
