@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/mapped_file.h"
 
 namespace lockstep {
 namespace {
@@ -106,13 +107,21 @@ TEST_F(Program, SaysWhatItIs) {
   EXPECT_EQ(Run("--version").out, "lockstep " LOCKSTEP_VERSION "\n");
   const Outcome help = Run("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* verb :
-       {"inspect", "run", "chat", "tokenize", "trace", "verify", "bench", "perplexity"}) {
+  for (const char* verb : {"inspect", "run", "chat", "tokenize", "trace", "verify", "bench",
+                           "perplexity", "quantize"}) {
     EXPECT_NE(help.out.find(verb), std::string::npos) << verb;
     const Outcome own = Run(fmt::format("{} --help", verb));
     EXPECT_EQ(own.code, 0);
     EXPECT_NE(own.out.find("Example: lockstep " + std::string(verb)), std::string::npos) << verb;
   }
+}
+
+TEST_F(Program, PrintsThePolicyForExpertsAsTheDocumentHasIt) {
+  const auto page = ReadTextFile(std::string(LOCKSTEP_SOURCE_DIR) + "/docs/qmoe.md");
+  ASSERT_TRUE(page) << page.error().message;
+  const Outcome printed = Run("quantize --policies");
+  EXPECT_EQ(printed.code, 0);
+  EXPECT_EQ(printed.out, *page);
 }
 
 TEST_F(Program, AWrongCommandLineExitsWith2AndSaysWhatToDo) {

@@ -21,5 +21,6 @@ void AddAuditVerb(CLI::App& app, Action& action);
 void AddRepairVerb(CLI::App& app, Action& action);
 void AddBenchVerb(CLI::App& app, Action& action);
 void AddPerplexityVerb(CLI::App& app, Action& action);
+void AddQuantizeVerb(CLI::App& app, Action& action);
 
 }  // namespace lockstep

@@ -1,0 +1,152 @@
+#include "quant/coded_rows.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+// Enough work per call for a thread, few enough rows that the floats stay in the cache.
+constexpr int64_t kElementsPerTask = 1 << 15;
+
+int64_t Product(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t dim : shape) n *= dim;
+  return n;
+}
+
+double SquaredNorm(std::span<const float> row) {
+  double sum[4] = {};  // four sums, so that an addition need not wait for the one before
+  size_t i = 0;
+  for (; i + 4 <= row.size(); i += 4)
+    for (size_t j = 0; j < 4; ++j) sum[j] += static_cast<double>(row[i + j]) * row[i + j];
+  for (; i < row.size(); ++i) sum[0] += double{row[i]} * row[i];
+  return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+// The lowest row that failed, whichever thread saw it.
+void Lower(std::atomic<int64_t>& lowest, int64_t row) {
+  int64_t seen = lowest.load();
+  while (row < seen && !lowest.compare_exchange_weak(seen, row)) {
+  }
+}
+
+}  // namespace
+
+Status CheckRecipe(const CodeRecipe& recipe, int64_t rows, int64_t cols) {
+  if (recipe.scale_type != DType::kF32 && recipe.scale_type != DType::kF16 &&
+      recipe.scale_type != DType::kBF16)
+    return UsageError("scales of type {} are not stored; use F32, F16 or BF16",
+                      DTypeName(recipe.scale_type));
+  if (rows < 1 || cols < 1)
+    return UsageError("a matrix [{}, {}] has nothing to quantize", rows, cols);
+  if (!recipe.importance.empty() && static_cast<int64_t>(recipe.importance.size()) != cols)
+    return UsageError("the importance has {} numbers for {} columns; give one for each",
+                      recipe.importance.size(), cols);
+  return {};
+}
+
+Status CheckBlock(const CodeRecipe& recipe) {
+  const int64_t block = recipe.block;
+  if (block < 16 || (block & (block - 1)) != 0)
+    return UnsupportedError("blocks of {} are not stored; use a power of two from 16 on", block);
+  return {};
+}
+
+Result<CodingError> QuantizeRows(const RowSource& source, const CodeRecipe& recipe,
+                                 ThreadPool* pool,
+                                 const std::function<void(const CodedRow&)>& sink) {
+  LS_RETURN_IF_ERROR(CheckRecipe(recipe, source.rows, source.cols));
+  const GridSpec spec{.bits = recipe.bits,
+                      .zeros = recipe.zeros,
+                      .search = recipe.search,
+                      .scale_type = recipe.scale_type};
+  const auto cols = static_cast<size_t>(source.cols);
+  const auto block = static_cast<size_t>(BlockOf(recipe, source.cols));
+  const auto blocks = static_cast<size_t>(BlocksOf(recipe, source.cols));
+  const int64_t step = std::max<int64_t>(1, kElementsPerTask / source.cols);
+  const auto tasks = static_cast<size_t>((source.rows + step - 1) / step);
+  std::vector<CodingError> errors(tasks);
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> not_finite = kNone, too_large = kNone;
+  const auto task = [&](size_t t) {
+    const int64_t first = static_cast<int64_t>(t) * step;
+    const int64_t count = std::min(step, source.rows - first);
+    std::vector<float> x(static_cast<size_t>(count) * cols);
+    source.read(first, count, x.data());
+    std::vector<uint8_t> codes(cols);
+    std::vector<Grid> grids(blocks);
+    for (int64_t r = 0; r < count; ++r) {
+      const auto row = std::span(x).subspan(static_cast<size_t>(r) * cols, cols);
+      const double norm = SquaredNorm(row);
+      if (!std::isfinite(norm)) return Lower(not_finite, first + r);
+      errors[t].squared_norm += norm;
+      for (size_t b = 0; b < blocks; ++b) {
+        const size_t at = b * block, n = std::min(block, cols - at);
+        const auto importance =
+            recipe.importance.empty() ? recipe.importance : recipe.importance.subspan(at, n);
+        const auto out = std::span(codes).subspan(at, n);
+        grids[b] = FitGrid(row.subspan(at, n), spec, out, importance);
+        if (!std::isfinite(grids[b].scale)) return Lower(too_large, first + r);
+        errors[t].squared_error += GridError(row.subspan(at, n), out, grids[b]);
+      }
+      sink({.row = first + r, .codes = codes, .grids = grids});
+    }
+  };
+  if (pool != nullptr)
+    pool->For(tasks, task);
+  else
+    for (size_t t = 0; t < tasks; ++t) task(t);
+  if (not_finite != kNone)
+    return InputError(
+        "row {} holds NaN or infinite weights, and codes stand for finite ones; mend "
+        "the checkpoint",
+        not_finite.load());
+  if (too_large != kNone)
+    return InputError("row {} needs a scale that {} cannot hold; store scales as F32",
+                      too_large.load(), DTypeName(recipe.scale_type));
+  CodingError sum;
+  for (const CodingError& error : errors) {
+    sum.squared_error += error.squared_error;
+    sum.squared_norm += error.squared_norm;
+  }
+  return sum;
+}
+
+PackedPart ScalesPart(DType type, std::vector<int64_t> shape) {
+  PackedPart part{.type = type, .shape = std::move(shape), .bytes = {}};
+  part.bytes.resize(static_cast<size_t>(Product(part.shape)) * DTypeSize(type));
+  return part;
+}
+
+void StoreScale(PackedPart& scales, int64_t i, float scale) {
+  std::byte* to = scales.bytes.data() + static_cast<size_t>(i) * DTypeSize(scales.type);
+  if (scales.type == DType::kF32) {
+    std::memcpy(to, &scale, sizeof scale);
+    return;
+  }
+  const uint16_t half = scales.type == DType::kF16 ? ToFloat16(scale).bits : ToBFloat16(scale).bits;
+  std::memcpy(to, &half, sizeof half);
+}
+
+float LoadScale(const PackedPart& scales, int64_t i) {
+  float scale;
+  ConvertToFloat(scales.type, scales.bytes.data() + static_cast<size_t>(i) * DTypeSize(scales.type),
+                 1, &scale);
+  return scale;
+}
+
+PackedPart BytesPart(std::vector<int64_t> shape) {
+  PackedPart part{.type = DType::kU8, .shape = std::move(shape), .bytes = {}};
+  part.bytes.resize(static_cast<size_t>(Product(part.shape)));
+  return part;
+}
+
+uint8_t* BytesIn(PackedPart& part) { return reinterpret_cast<uint8_t*>(part.bytes.data()); }
+const uint8_t* BytesIn(const PackedPart& part) {
+  return reinterpret_cast<const uint8_t*>(part.bytes.data());
+}
+
+}  // namespace lockstep
