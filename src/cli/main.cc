@@ -61,7 +61,7 @@ int Main(int argc, char** argv) {
   Action action;
   for (const auto add : {AddInspectVerb, AddRunVerb, AddChatVerb, AddTokenizeVerb, AddTraceVerb,
                          AddVerifyVerb, AddDiagnoseVerb, AddPowerVerb, AddAuditVerb, AddRepairVerb,
-                         AddBenchVerb, AddPerplexityVerb, AddQuantizeVerb})
+                         AddExportVerb, AddBenchVerb, AddPerplexityVerb, AddQuantizeVerb})
     add(app, action);
   try {
     app.parse(argc, argv);

@@ -19,6 +19,7 @@ void AddDiagnoseVerb(CLI::App& app, Action& action);
 void AddPowerVerb(CLI::App& app, Action& action);
 void AddAuditVerb(CLI::App& app, Action& action);
 void AddRepairVerb(CLI::App& app, Action& action);
+void AddExportVerb(CLI::App& app, Action& action);
 void AddBenchVerb(CLI::App& app, Action& action);
 void AddPerplexityVerb(CLI::App& app, Action& action);
 void AddQuantizeVerb(CLI::App& app, Action& action);

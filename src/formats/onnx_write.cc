@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "base/quoted.h"
 #include "base/temporary_folder.h"
+#include "formats/onnx_encode.h"
 #include "formats/onnx_read.h"
 #include "formats/protobuf.h"
 
@@ -19,9 +20,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-// protobuf's readers take no message of 2 GiB.
-constexpr uint64_t kMaxModelBytes = (uint64_t{1} << 31) - 1;
 
 std::string_view Text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -100,19 +98,9 @@ Result<std::string> RewriteTensor(ProtoReader message, const Change& change) {
 }
 
 std::string EncodeAttribute(const OnnxPatch::Attribute& attribute) {
-  std::string out;
-  AppendBytesField(kAttributeName, attribute.name, out);
-  if (const auto* f = std::get_if<float>(&attribute.value)) {
-    AppendFloatField(kAttributeFloat, *f, out);
-    AppendVarintField(kAttributeType, 1, out);
-  } else if (const auto* i = std::get_if<int64_t>(&attribute.value)) {
-    AppendVarintField(kAttributeInt, static_cast<uint64_t>(*i), out);
-    AppendVarintField(kAttributeType, 2, out);
-  } else {
-    AppendBytesField(kAttributeString, std::get<std::string>(attribute.value), out);
-    AppendVarintField(kAttributeType, 3, out);
-  }
-  return out;
+  return EncodeOnnxAttribute(
+      attribute.name,
+      std::visit([](const auto& value) { return OnnxAttributeValue(value); }, attribute.value));
 }
 
 // A Constant's attribute as `value`, the tensor: what value_float and its kin hold fits there, too.
@@ -142,27 +130,16 @@ struct NodeChange {
   const Change* constant = nullptr;
 };
 
-// Attributes of a kind that a new node may have.
 std::string EncodeNode(const OnnxPatch::Node& node) {
-  std::string out;
-  for (const std::string& input : node.inputs) AppendBytesField(kNodeInput, input, out);
-  for (const std::string& output : node.outputs) AppendBytesField(kNodeOutput, output, out);
-  AppendBytesField(kNodeOpType, node.op_type, out);
-  for (const auto& [name, value] : node.attributes)
-    AppendBytesField(kNodeAttribute, EncodeAttribute({.name = name, .value = value}), out);
-  if (node.value) {
-    std::string tensor, attribute;
-    for (const int64_t dim : node.value->dims)
-      AppendVarintField(kTensorDims, static_cast<uint64_t>(dim), tensor);
-    AppendVarintField(kTensorType, static_cast<uint64_t>(node.value->type), tensor);
-    AppendBytesField(kTensorRaw, Text(node.value->bytes), tensor);
-    AppendBytesField(kAttributeName, "value", attribute);
-    AppendBytesField(kAttributeTensor, tensor, attribute);
-    AppendVarintField(kAttributeType, 4, attribute);
-    AppendBytesField(kNodeAttribute, attribute, out);
-  }
-  if (!node.domain.empty()) AppendBytesField(kNodeDomain, node.domain, out);
-  return out;
+  OnnxNodeText text{.op_type = node.op_type,
+                    .domain = node.domain,
+                    .inputs = node.inputs,
+                    .outputs = node.outputs};
+  for (const auto& [name, value] : node.attributes) text.attributes.push_back({name, value});
+  if (node.value)
+    text.attributes.push_back(
+        {"value", OnnxTensorValue{node.value->type, node.value->dims, node.value->bytes}});
+  return EncodeOnnxNode(text);
 }
 
 Result<std::string> RewriteNode(ProtoReader node, const NodeChange& change) {
@@ -244,9 +221,9 @@ class GraphWriter {
         out += Text(field.whole);
       }
     }
-    if (out.size() > kMaxModelBytes)
+    if (out.size() > kMaxOnnxModelBytes)
       return UnsupportedError("{}: the changed model has {} bytes, and protobuf allows {}", place,
-                              out.size(), kMaxModelBytes);
+                              out.size(), kMaxOnnxModelBytes);
     return out;
   }
 

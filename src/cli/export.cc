@@ -1,0 +1,295 @@
+// lockstep export: a checkpoint in a form that another runtime reads, proved before it is called
+// done.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <memory>
+
+#include "base/nearest.h"
+#include "base/quoted.h"
+#include "cli/audit_text.h"
+#include "cli/examine.h"
+#include "cli/options.h"
+#include "cli/terminal.h"
+#include "cli/verb.h"
+#include "cli/verification_text.h"
+#include "engine/content_hash.h"
+#include "export/data_file.h"
+#include "export/genai/export_genai.h"
+#include "export/output_folder.h"
+#include "ort/ort_runtime.h"
+#include "subjects/onnx_subject.h"
+#include "verify/report.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a model can be exported to. A row gives the word of --to and what is written.
+struct ExportTarget {
+  std::string_view name, description;
+  decltype(&ExportGenAi) write;
+};
+constexpr ExportTarget kTargets[] = {
+    {"genai", "a folder for ONNX Runtime GenAI", &ExportGenAi},
+};
+constexpr std::string_view kPrecisions[] = {"fp32"};
+constexpr std::string_view kProviders[] = {"cpu"};
+
+struct ExportArgs {
+  std::string model, out, to;
+  ExportOptions options;
+  int64_t threads = 0, longest = kLongestProbe;
+  bool force = false, unverified = false, json = false;
+};
+
+struct Exported {
+  ExportReport report;
+  std::optional<AuditReport> audit;
+  std::optional<Verification> verification;
+  std::string not_run;  // why ONNX Runtime was not asked: a sentence
+
+  bool right() const {
+    return (!audit || audit->healthy()) &&
+           (!verification || ExitCodeOf(verification->verdict) == kExitYes);
+  }
+};
+
+template <typename Names>
+Status CheckWord(std::string_view flag, const std::string& word, const Names& names) {
+  std::vector<std::string> known;
+  for (const auto& name : names) known.emplace_back(name);
+  if (std::find(known.begin(), known.end(), word) != known.end()) return {};
+  const std::string nearest = NearestName(word, known);
+  return UsageError("{} {}: expected {}{}", flag, Quoted(word), fmt::join(known, ", "),
+                    nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
+}
+
+Result<const ExportTarget*> FindTarget(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const ExportTarget& target : kTargets) names.push_back(target.name);
+  LS_RETURN_IF_ERROR(CheckWord("--to", name, names));
+  return std::find_if(std::begin(kTargets), std::end(kTargets),
+                      [&](const ExportTarget& target) { return target.name == name; });
+}
+
+// "writing weights, 12 s left 34%"
+class TimedProgress {
+ public:
+  bool Show(std::string_view doing, int64_t done, int64_t total) {
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    std::string text(doing);
+    if (done > 0 && done < total && seconds > 1)
+      text += fmt::format(", {:.0f} s left",
+                          seconds * static_cast<double>(total - done) / static_cast<double>(done));
+    line_.Show(text, done, total);
+    return !WasInterrupted();
+  }
+  void Clear() { line_.Clear(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  ProgressLine line_;
+};
+
+void Replace(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+// The folder had another name while it was verified.
+void Rename(Verification& verification, const std::string& from, const std::string& to) {
+  Replace(verification.candidate, from, to);
+  Replace(verification.sentence, from, to);
+  for (std::string& note : verification.notes) Replace(note, from, to);
+  for (PromptComparison& prompt : verification.prompts) Replace(prompt.sentence, from, to);
+}
+
+// Static checks, and the folder's logits against the checkpoint's where ONNX Runtime is there.
+Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, Exported& out) {
+  LS_TRY(auto reference, ReferenceSubject::Open(args.model, pool));
+  if (const auto runtime = OrtRuntime::Load(); !runtime) {
+    out.not_run = runtime.error().message;
+    LS_TRY(const OnnxModel model, OnnxModel::Open(folder));
+    LS_TRY(out.audit, Audit(reference->model(), model));
+    return {};
+  }
+  ExamineOptions options;
+  options.verify.longest = args.longest;
+  options.diagnoses = false;
+  ProgressLine line;
+  const auto examine = [&]() -> Result<Examination> {
+    LS_TRY(const auto candidate, OnnxSubject::Open(folder, pool.num_threads()));
+    return Examine(*reference, reference.get(), *candidate, options, pool,
+                   [&](std::string_view doing, int64_t done, int64_t total) {
+                     line.Show(fmt::format("verifying: {}", doing), done, total);
+                     return !WasInterrupted();
+                   });
+  };
+  Result<Examination> examination = examine();
+  if (!examination && IsInterrupted(examination.error()))
+    return tl::unexpected(std::move(examination).error());
+  if (examination) {
+    out.audit = std::move(examination->audit);
+    out.verification = std::move(examination->verification);
+  } else {
+    out.verification = FailedVerification(reference->Name(), folder.string(), examination.error());
+  }
+  Rename(*out.verification, folder.string(), args.out);
+  return {};
+}
+
+// Hashing reads every byte once more; of a larger checkpoint the names and sizes must do.
+constexpr uint64_t kMostHashed = uint64_t{4} << 30;
+
+Json ManifestOf(const ExportArgs& args, const Model& model, const Exported& exported,
+                ThreadPool& pool) {
+  Json json = ExportManifest(model, args.to, args.options, exported.report);
+  json["lockstep"] = LOCKSTEP_VERSION;
+  uint64_t bytes = 0;
+  for (const auto& file : model.checkpoint.files) bytes += file->bytes().size();
+  for (size_t i = 0; i < model.checkpoint.files.size() && bytes <= kMostHashed; ++i)
+    json["source"]["files"][i]["xxh3_128"] = Hex(HashOf(model.checkpoint.files[i]->bytes(), pool));
+  if (exported.audit) {
+    Json& audit = json["audit"] = {{"healthy", exported.audit->healthy()}};
+    audit["findings"] = Json::array();
+    for (const Finding& finding : exported.audit->findings)
+      audit["findings"].push_back(finding.sentence);
+    audit["notes"] = exported.audit->notes;
+  }
+  if (!exported.verification) {
+    json["verification"] = nullptr;
+    json["not_verified"] = args.unverified ? "asked not to (--no-verify)" : exported.not_run;
+    return json;
+  }
+  const Verification& verification = *exported.verification;
+  Json& record = json["verification"] = Json::object();
+  record["verdict"] = VerdictName(verification.verdict);
+  record["sentence"] = verification.sentence;
+  for (const PromptComparison& prompt : verification.prompts)
+    record["prompts"].push_back({{"name", prompt.name},
+                                 {"tokens", prompt.tokens},
+                                 {"verdict", VerdictName(prompt.verdict)},
+                                 {"noise", prompt.noise},
+                                 {"tolerance", prompt.tolerance},
+                                 {"max_abs", prompt.max_abs()},
+                                 {"greedy_compared", prompt.greedy_compared},
+                                 {"greedy_equal", prompt.greedy_equal}});
+  return json;
+}
+
+Result<Exported> Work(const ExportArgs& args) {
+  LS_TRY(const ExportTarget* const target, FindTarget(args.to));
+  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, kPrecisions));
+  LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  LS_TRY(const Model model, LoadModel(fs::path(args.model)));
+  LS_TRY(OutputFolder folder,
+         OutputFolder::Create(args.out, {.force = args.force, .source = args.model}));
+  CatchInterrupts();
+  ThreadPool pool(ThreadCount(args.threads));
+  Exported out;
+  {
+    TimedProgress progress;
+    LS_TRY(out.report, target->write(
+                           model, args.options, folder.path(),
+                           [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool,
+                           [&](std::string_view doing, int64_t done, int64_t total) {
+                             return progress.Show(doing, done, total);
+                           }));
+  }
+  if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
+  LS_RETURN_IF_ERROR(WriteSmallFile(
+      folder.path() / "lockstep.json",
+      ManifestOf(args, model, out, pool).dump(2, ' ', false, Json::error_handler_t::replace) +
+          "\n"));
+  if (WasInterrupted()) return ExportInterrupted();
+  LS_RETURN_IF_ERROR(folder.PutInPlace());
+  return out;
+}
+
+std::string Text(const ExportArgs& args, const Exported& exported) {
+  std::string out = fmt::format("written: {} ({}, {}, {} bytes of weights)\n", args.out, args.to,
+                                args.options.precision, exported.report.bytes);
+  for (const std::string& note : exported.report.notes) out += fmt::format("  {}\n", note);
+  if (exported.audit && !exported.audit->findings.empty())
+    out += "\naudited\n" + AuditText(*exported.audit, false);
+  if (exported.verification)
+    out += "\n" + VerificationText(*exported.verification, false);
+  else if (!args.unverified)
+    out += fmt::format(
+        "\naudited: weights, constants and configuration are the checkpoint's\nnot run: {}\n",
+        exported.not_run);
+  else
+    out += "\nnot verified\n";
+  return out;
+}
+
+int Run(const ExportArgs& args) {
+  const Result<Exported> exported = Work(args);
+  if (!exported) return Report(exported.error(), args.json);
+  if (args.json) {
+    Json json = Json::object();
+    json["written"] = args.out;
+    json["target"] = args.to;
+    json["precision"] = args.options.precision;
+    json["weight_bytes"] = exported->report.bytes;
+    json["notes"] = exported->report.notes;
+    if (exported->audit) json["audit"] = AuditJson(*exported->audit);
+    if (exported->verification) json["verification"] = ToJson(*exported->verification);
+    if (!exported->not_run.empty()) json["not_run"] = exported->not_run;
+    PrintJson(json);
+  } else {
+    Print(Text(args, *exported));
+  }
+  return exported->right() ? kExitYes : kExitNo;
+}
+
+}  // namespace
+
+void AddExportVerb(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand(
+      "export", "Write a checkpoint in the form of another runtime, and prove that it is the same");
+  auto args = std::make_shared<ExportArgs>();
+  verb->add_option("MODEL", args->model, "The checkpoint: a Hugging Face folder or a GGUF file")
+      ->required()
+      ->type_name("");
+  verb->add_option("OUT", args->out, "The folder to write; it must not exist")
+      ->required()
+      ->type_name("");
+  std::string targets = "What to write";
+  for (const ExportTarget& target : kTargets)
+    targets += fmt::format("\n{}: {}", target.name, target.description);
+  verb->add_option("--to", args->to, targets)->required()->type_name("TARGET");
+  verb->add_option("--precision", args->options.precision,
+                   fmt::format("Of the weights: {}", fmt::join(kPrecisions, ", ")))
+      ->type_name("TYPE")
+      ->capture_default_str();
+  verb->add_option(
+          "--ep", args->options.execution_provider,
+          fmt::format("The execution provider it is made for: {}", fmt::join(kProviders, ", ")))
+      ->type_name("NAME")
+      ->capture_default_str();
+  verb->add_flag("--force", args->force, "Replace an earlier export");
+  verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
+  AddLongest(*verb, args->longest);
+  verb->add_option("--threads", args->threads, "Threads (0: all cores)")
+      ->check(WholeNumber(0, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_flag("--json", args->json, "What was written and the verdict as JSON");
+  verb->footer(
+      "The folder appears complete or not at all. Before it does, its weights, constants and\n"
+      "configuration are audited, and where ONNX Runtime is installed its logits are compared "
+      "with\n"
+      "the checkpoint's (lockstep verify); lockstep.json in the folder keeps the answer, the spec\n"
+      "and notes. docs/export.md says what is written.\n"
+      "Exit codes: 0 written, and the same model; 1 written, but it differs; 2 wrong usage; 3 a "
+      "file\n"
+      "cannot be used or written.\n\n"
+      "Example: lockstep export smollm2-135m smollm2-genai --to genai");
+  verb->callback([args, &action] { action = [args] { return Run(*args); }; });
+}
+
+}  // namespace lockstep

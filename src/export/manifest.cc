@@ -1,0 +1,26 @@
+#include "export/export.h"
+#include "spec/fields.h"
+
+namespace lockstep {
+
+Json ExportManifest(const Model& model, std::string_view target, const ExportOptions& options,
+                    const ExportReport& report) {
+  constexpr int kFormatVersion = 1;
+  Json json = Json::object();
+  json["format"] = "lockstep export";
+  json["format_version"] = kFormatVersion;
+  json["target"] = target;
+  json["precision"] = options.precision;
+  json["execution_provider"] = options.execution_provider;
+  Json& source = json["source"] = Json::object();
+  source["name"] = model.checkpoint.path.filename().string();
+  Json& files = source["files"] = Json::array();
+  for (const auto& file : model.checkpoint.files)
+    files.push_back({{"name", file->path().filename().string()}, {"bytes", file->bytes().size()}});
+  json["weight_bytes"] = report.bytes;
+  json["notes"] = report.notes;
+  json["spec"] = ToJson(model.spec);
+  return json;
+}
+
+}  // namespace lockstep

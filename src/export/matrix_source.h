@@ -1,0 +1,43 @@
+// MatrixSource: a matrix as an exported graph needs it, put together from the weights of a model
+// (one, several below each other, rows in turn, padded), read by rows when it is written and never
+// before. Rows are outputs, columns inputs, as everywhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "export/data_file.h"
+#include "model/weights.h"
+
+namespace lockstep {
+
+struct MatrixSource {
+  int64_t rows = 0, cols = 0;
+  // Rows [first, first + count) to out [count, cols]. Called by several threads at once.
+  std::function<void(int64_t first, int64_t count, float* out)> read;
+  std::vector<const WeightView*> views;  // what it reads
+};
+
+// The views must outlive the sources.
+MatrixSource SourceOf(const WeightView& view);
+MatrixSource Zeros(int64_t rows, int64_t cols);
+// Below each other; all have the same number of columns.
+MatrixSource Stacked(std::vector<MatrixSource> parts);
+// Row 0 of a, row 0 of b, row 1 of a, ...
+MatrixSource InTurn(MatrixSource a, MatrixSource b);
+// A vector's elements changed one by one: f of each.
+MatrixSource Mapped(MatrixSource source, std::function<float(float)> f);
+
+// Writes the matrix as fp32, row by row. Memory: some rows.
+Status WriteRows(const MatrixSource& source, ThreadPool& pool, DataFile& file);
+// Writes it transposed, [cols, rows]. Memory: the matrix.
+Status WriteTransposed(const MatrixSource& source, ThreadPool& pool, DataFile& file);
+
+// Lets the system forget the pages of the files that a weight lies in: what was written is not read
+// again soon, and a whole model would stay in memory.
+void ForgetPages(const Weights& weights, const MatrixSource& source);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+// OutputFolder: a folder that appears complete or not at all. Everything is written into a hidden
+// folder beside it, which takes its name at the end; on any failure the hidden one is removed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+class OutputFolder {
+ public:
+  // `out` must not exist, unless `force`: then it may be an earlier export (it holds one of the
+  // files in `marks`) or an empty folder, which stays in its place until the new one is complete.
+  // Never `source`, what holds it, or what lies in it.
+  struct Options {
+    bool force = false;
+    std::filesystem::path source;
+  };
+  static Result<OutputFolder> Create(const std::filesystem::path& out, const Options& options);
+  OutputFolder(OutputFolder&& other) noexcept;
+  OutputFolder& operator=(OutputFolder&&) = delete;
+  ~OutputFolder();  // removes what was not put in place
+
+  const std::filesystem::path& path() const { return temporary_; }  // where to write
+  // A sentence when the disk has no room for so many bytes.
+  Status CheckRoom(uint64_t bytes) const;
+  // Gives the folder its name; `out` never holds anything but the old folder or the new one.
+  Status PutInPlace();
+
+ private:
+  OutputFolder(std::filesystem::path out, std::filesystem::path temporary, bool replaces)
+      : out_(std::move(out)), temporary_(std::move(temporary)), replaces_(replaces) {}
+  std::filesystem::path out_, temporary_;
+  bool replaces_ = false;
+};
+
+}  // namespace lockstep
