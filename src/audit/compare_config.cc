@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "base/quoted.h"
 #include "spec/fields.h"
+#include "spec/rope_facts.h"
 
 namespace lockstep {
 namespace {
@@ -95,11 +96,17 @@ class Configs {
 
   void Genai(const Json& json) {
     const ModelSpec& spec = reference_.spec;
-    Number(json, "/model/context_length", spec.max_position_embeddings, "another context length");
+    // A RoPE that stretches with the length has no last position: a longer context is as right.
+    const Json* context = At(json, "/model/context_length");
+    const bool longer = context != nullptr && context->is_number() &&
+                        context->get<double>() > static_cast<double>(spec.max_position_embeddings);
+    if (!(longer && StretchesWithLength(spec)))
+      Number(json, "/model/context_length", spec.max_position_embeddings, "another context length");
     Number(json, "/model/vocab_size", spec.embedding.vocab_size, "another vocabulary size");
     for (const LayerSpec& layer : spec.layers)
       if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer)) {
-        Number(json, "/model/decoder/head_size", attention->head_dim, "another head size");
+        Number(json, "/model/decoder/head_size", CachedHeadSize().value_or(attention->head_dim),
+               "another head size");
         break;
       }
     std::vector<int64_t> wanted = spec.tokens.eos;
@@ -117,6 +124,14 @@ class Configs {
     token("/model/pad_token_id", spec.tokens.pad);
     Search(json);
     Window(json);
+  }
+
+  // Of the caches that the graph asks for: heads may be padded in them.
+  std::optional<int64_t> CachedHeadSize() const {
+    for (const OnnxValueInfo& input : candidate_.inputs())
+      if (input.dims && input.dims->size() == 4 && input.dims->back().value)
+        return input.dims->back().value;
+    return std::nullopt;
   }
 
   // What generation_config.json says and transformers does, also when it decodes greedily.

@@ -190,6 +190,7 @@ FoundAttention AttentionAt(const Graph& g, int n) {
       rope.interleaved = g.Int(n, "rotary_interleaved", 0) != 0;
       rope.cos = g.Constant(node.In(7));
       rope.sin = g.Constant(node.In(8));
+      rope.long_row = LongRowOf(g, node.In(9));
       out.rope = rope;
       out.rope_read = true;
     }

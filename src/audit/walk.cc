@@ -39,6 +39,16 @@ ConstantView Slice(ConstantView vector, int64_t first, int64_t count, int64_t st
 
 }  // namespace
 
+int64_t LongRowOf(const Graph& g, int rows) {
+  const int add = g.Producer(rows);
+  if (add < 0 || g.node(add).op != "Add") return 0;
+  for (const int term : g.node(add).in)
+    if (const int mul = g.Producer(term); mul >= 0 && g.node(mul).op == "Mul")
+      for (const int factor : g.node(mul).in)
+        if (const auto row = g.Integers(factor); row.size() == 1) return row[0];
+  return 0;
+}
+
 FoundMatrix SliceRows(const FoundMatrix& matrix, int64_t first, int64_t count, int64_t step) {
   FoundMatrix part = matrix;
   part.matrix = matrix.matrix.Rows(first, count, step);
@@ -258,19 +268,13 @@ PathBack Walk::Back(int value) const {
       FoundRope rope{.node = p, .interleaved_attribute = "interleaved"};
       rope.interleaved = g_.Int(p, "interleaved", 0) != 0;
       rope.rotary_dim = g_.Int(p, "rotary_embedding_dim", 0);
+      if (node.microsoft) rope.long_row = LongRowOf(g_, node.In(1));
       const size_t cos_slot = node.microsoft ? 2 : 1;
       const auto table = [&](int from) -> std::optional<ConstantView> {
         if (auto constant = g_.Constant(from)) return constant;
         const int gather = g_.Producer(SkipShape(from));
         if (gather < 0 || g_.node(gather).op != "Gather") return std::nullopt;
-        // Positions past a length are moved to rows of their own: Add(p, Mul(Greater(..), rows)).
-        if (const int add = g_.Producer(g_.node(gather).In(1));
-            add >= 0 && g_.node(add).op == "Add")
-          for (const int term : g_.node(add).in)
-            if (const int mul = g_.Producer(term); mul >= 0 && g_.node(mul).op == "Mul")
-              for (const int factor : g_.node(mul).in)
-                if (const auto rows = g_.Integers(factor); rows.size() == 1)
-                  rope.long_row = rows[0];
+        rope.long_row = LongRowOf(g_, g_.node(gather).In(1));
         return g_.Constant(g_.node(gather).In(0));
       };
       rope.cos = table(node.In(cos_slot));

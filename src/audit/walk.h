@@ -37,6 +37,10 @@ struct ExpertPart {
 };
 std::vector<ExpertPart> ExpertsOf(const Graph& graph, int node, int64_t num_experts);
 
+// Which row of a RoPE table a token takes once the sequence is past a length (longrope), from the
+// rows that an operator is given: Add(position, Mul(Greater(..), row)). 0: always its position.
+int64_t LongRowOf(const Graph& graph, int rows);
+
 // Rows of a matrix, and the same elements of its bias.
 FoundMatrix SliceRows(const FoundMatrix& matrix, int64_t first, int64_t count, int64_t step = 1);
 

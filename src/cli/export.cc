@@ -144,14 +144,14 @@ Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, E
 // Hashing reads every byte once more; of a larger checkpoint the names and sizes must do.
 constexpr uint64_t kMostHashed = uint64_t{4} << 30;
 
-Json ManifestOf(const ExportArgs& args, const Model& model, const Exported& exported,
-                ThreadPool& pool) {
+Json ManifestOf(const ExportArgs& args, const Model& model, const Exported& exported) {
   Json json = ExportManifest(model, args.to, args.options, exported.report);
   json["lockstep"] = LOCKSTEP_VERSION;
   uint64_t bytes = 0;
   for (const auto& file : model.checkpoint.files) bytes += file->bytes().size();
   for (size_t i = 0; i < model.checkpoint.files.size() && bytes <= kMostHashed; ++i)
-    json["source"]["files"][i]["xxh3_128"] = Hex(HashOf(model.checkpoint.files[i]->bytes(), pool));
+    if (const auto hash = HashOfFile(model.checkpoint.files[i]->path()))
+      json["source"]["files"][i]["xxh3_128_of_4mib_pieces"] = Hex(*hash);
   if (exported.audit) {
     Json& audit = json["audit"] = {{"healthy", exported.audit->healthy()}};
     audit["findings"] = Json::array();
@@ -202,8 +202,7 @@ Result<Exported> Work(const ExportArgs& args) {
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
   LS_RETURN_IF_ERROR(WriteSmallFile(
       folder.path() / "lockstep.json",
-      ManifestOf(args, model, out, pool).dump(2, ' ', false, Json::error_handler_t::replace) +
-          "\n"));
+      ManifestOf(args, model, out).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
   if (WasInterrupted()) return ExportInterrupted();
   LS_RETURN_IF_ERROR(folder.PutInPlace());
   return out;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <vector>
 
 #include "base/error.h"
@@ -53,6 +54,22 @@ ContentHash HashOf(std::span<const std::byte> bytes, ThreadPool& pool) {
     hashes[i] = HashOf(bytes.subspan(i * kPiece, std::min(kPiece, bytes.size() - i * kPiece)));
   });
   hashes.push_back({bytes.size(), 0});
+  return HashOf(std::as_bytes(std::span(hashes)));
+}
+
+Result<ContentHash> HashOfFile(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::vector<std::byte> piece(kPiece);
+  std::vector<ContentHash> hashes;
+  uint64_t size = 0;
+  while (in) {
+    in.read(reinterpret_cast<char*>(piece.data()), static_cast<std::streamsize>(kPiece));
+    const auto n = static_cast<size_t>(in.gcount());
+    if (n > 0) hashes.push_back(HashOf(std::span(piece).first(n)));
+    size += n;
+  }
+  if (!in.eof()) return InputError("{}: cannot be read", path.string());
+  hashes.push_back({size, 0});
   return HashOf(std::as_bytes(std::span(hashes)));
 }
 

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 
+#include "base/error.h"
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
 
@@ -26,6 +27,9 @@ std::string Hex(const ContentHash& hash);
 
 // Of all bytes, by all threads.
 ContentHash HashOf(std::span<const std::byte> bytes, ThreadPool& pool);
+
+// The same of a file, read piece by piece: no more than one piece of it is in memory.
+Result<ContentHash> HashOfFile(const std::filesystem::path& path);
 
 // The same, looked up in `memory` (a folder; empty: none) and kept there. A file that was changed
 // within the last seconds is hashed anew: a change within one tick of the clock would not show.

@@ -63,7 +63,7 @@ Status WriteTokenizerFiles(const Checkpoint& checkpoint, const fs::path& folder,
     return {};
   }
   const fs::path& from = checkpoint.path;
-  if (!IsFile(from / "tokenizer.json")) {
+  if (from.empty() || !IsFile(from / "tokenizer.json")) {
     notes.push_back(
         "the checkpoint has no tokenizer.json: the folder takes and gives token ids only");
     return {};

@@ -1,0 +1,184 @@
+// Exported decoders against what they were exported of: audited without running, and under ONNX
+// Runtime where it is installed, against transformers' recordings and, for specs that no model has,
+// against the reference.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "audit/audit.h"
+#include "export/genai/export_genai.h"
+#include "export/output_folder.h"
+#include "model/random_weights.h"
+#include "ort/ort_runtime.h"
+#include "spec/fields.h"
+#include "spec/random_spec.h"
+#include "spec/validate.h"
+#include "subjects/onnx_subject.h"
+#include "subjects/open_subject.h"
+#include "subjects/reference_subject.h"
+#include "verify/verify.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Progress kGoOn = [](std::string_view, int64_t, int64_t) { return true; };
+
+// A folder that is gone when the test ends.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "lockstep-export-XXXXXX").string();
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+template <typename T>
+T Must(Result<T> result) {
+  EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
+  if (!result) std::abort();
+  return *std::move(result);
+}
+
+ThreadPool& Pool() {
+  static ThreadPool pool(2);
+  return pool;
+}
+
+bool HaveRuntime() {
+  static const bool have = OrtRuntime::Load().has_value();
+  return have;
+}
+
+ExportReport Export(const Model& model, const fs::path& folder) {
+  fs::create_directories(folder);
+  return Must(ExportGenAi(model, {}, folder, nullptr, Pool(), nullptr));
+}
+
+std::string BytesOf(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<std::string> Checkpoints() {
+  std::vector<std::string> out;
+  const fs::path goldens(LOCKSTEP_GOLDENS);
+  const fs::path folder =
+      (goldens.empty() ? fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" : goldens) / "models";
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (fs::exists(entry.path() / "config.json")) out.push_back(entry.path().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+class ExportedCheckpoint : public testing::TestWithParam<std::string> {};
+
+std::string NameOf(const testing::TestParamInfo<std::string>& info) {
+  std::string name = fs::path(info.param).filename().string();
+  for (char& c : name)
+    if (isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Golden, ExportedCheckpoint, testing::ValuesIn(Checkpoints()), NameOf);
+
+TEST_P(ExportedCheckpoint, IsFoundHealthyByTheAudit) {
+  const Scratch scratch;
+  const Model model = Must(LoadModel(fs::path(GetParam())));
+  Export(model, scratch.path());
+  const AuditReport report = Must(Audit(model, Must(OnnxModel::Open(scratch.path()))));
+  for (const Finding& finding : report.findings) ADD_FAILURE() << finding.sentence;
+  int64_t equal = 0;
+  for (const auto& [id, weight] : report.weights) equal += weight.state == WeightState::kEqual;
+  EXPECT_GT(equal, static_cast<int64_t>(report.weights.size()) * 3 / 4);
+}
+
+TEST_P(ExportedCheckpoint, GivesTransformersLogitsUnderOnnxRuntime) {
+  if (!HaveRuntime()) GTEST_SKIP() << "ONNX Runtime is not installed";
+  const Scratch scratch;
+  Export(Must(LoadModel(fs::path(GetParam()))), scratch.path());
+  const auto exported = Must(OnnxSubject::Open(scratch.path(), 1));
+  const auto golden = Must(OpenSubject((fs::path(GetParam()) / "golden.safetensors").string(),
+                                       Pool(), {}, std::chrono::seconds(60)));
+  const Verification verification = Must(Verify(*golden, *exported, {}, kGoOn));
+  EXPECT_EQ(verification.verdict, Verdict::kMatch) << verification.sentence;
+}
+
+TEST(Export, TheSameModelGivesTheSameBytes) {
+  const Scratch scratch;
+  const Model model = Must(LoadModel(fs::path(Checkpoints().front())));
+  Export(model, scratch.path() / "a");
+  Export(model, scratch.path() / "b");
+  for (const char* name : {"model.onnx", "model.onnx.data", "genai_config.json"}) {
+    const std::string a = BytesOf(scratch.path() / "a" / name);
+    EXPECT_FALSE(a.empty()) << name;
+    EXPECT_EQ(a, BytesOf(scratch.path() / "b" / name)) << name;
+  }
+}
+
+// The largest number that a layer gives for a short prompt.
+double LargestOutput(ReferenceSubject& reference) {
+  Probe probe{.name = "outputs", .ids = {1, 2, 3, 4, 5}, .steps = 1};
+  for (size_t i = 0; i < reference.spec()->layers.size(); ++i)
+    probe.taps.push_back({Tap::kOutput, static_cast<int>(i)});
+  const PromptTrace trace = Must(reference.Run(probe, kGoOn));
+  EXPECT_EQ(trace.taps.size(), reference.spec()->layers.size());
+  double largest = 0;
+  for (const auto& [name, tensor] : trace.taps)
+    for (int64_t row = 0; row < tensor.num_rows(); ++row)
+      for (const double x : tensor.Row(row)) largest = std::max(largest, std::abs(x));
+  return largest;
+}
+
+// Every combination of facts that a spec can hold, not only those that some model has.
+TEST(Export, SpecsThatNoModelHasGiveTheReferencesLogits) {
+  if (!HaveRuntime()) GTEST_SKIP() << "ONNX Runtime is not installed";
+  int overflow = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    const ModelSpec spec = RandomSpec(seed);
+    ASSERT_TRUE(Validate(spec)) << seed;
+    const auto owned = RandomWeights(spec, seed);
+    Model model{.spec = spec, .weights = owned->weights};
+    const Scratch scratch;
+    Export(model, scratch.path());
+    const auto reference = ReferenceSubject::Create(model, {}, Pool());
+    // Without norms activations grow from layer to layer; fp32 does not hold such squares, and the
+    // reference sums them in double.
+    if (LargestOutput(*reference) > 1e15) {
+      ++overflow;
+      continue;
+    }
+    auto exported = OnnxSubject::Open(scratch.path(), 1);
+    ASSERT_TRUE(exported) << seed << ": " << exported.error().message << "\n" << Describe(spec);
+    VerifyOptions options;
+    options.longest = 40;
+    options.steps = 6;
+    const Verification verification = Must(Verify(*reference, **exported, options, kGoOn));
+    // Weights that were not trained make some prompts much noisier than others: all of them are
+    // measured by the noisiest.
+    double noise = 0, worst = 0;
+    for (const PromptComparison& prompt : verification.prompts) {
+      noise = std::max(noise, prompt.tolerance);
+      worst = std::max(worst, prompt.max_abs());
+      EXPECT_NE(prompt.verdict, Verdict::kSubjectFailed) << seed << ": " << prompt.sentence;
+    }
+    EXPECT_FALSE(verification.prompts.empty());
+    EXPECT_LE(worst, noise) << seed << ": " << verification.sentence << "\n" << Describe(spec);
+  }
+  EXPECT_LE(overflow, 3);
+}
+
+}  // namespace
+}  // namespace lockstep
