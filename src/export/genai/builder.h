@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "export/export.h"
 #include "export/matrix_source.h"
 #include "export/onnx_graph.h"
 #include "model/model.h"
@@ -30,16 +31,18 @@ struct RopeValues {
 class GraphBuilder {
  public:
   // All must outlive the graph's writing.
-  GraphBuilder(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
-               int64_t context_length, int64_t cache_head_size)
+  GraphBuilder(const ModelSpec& spec, const Weights& weights, const ExportOptions& options,
+               ThreadPool& pool, int64_t context_length, int64_t cache_head_size)
       : spec(spec),
         weights(weights),
+        options(options),
         pool(pool),
         context_length(context_length),
         cache_head_size(cache_head_size) {}
 
   const ModelSpec& spec;
   const Weights& weights;
+  const ExportOptions& options;  // its precision: how linear.cc writes a matrix
   ThreadPool& pool;
   const int64_t context_length;   // positions that tables have rows for
   const int64_t cache_head_size;  // of every layer's cached keys and values

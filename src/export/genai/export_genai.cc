@@ -16,7 +16,7 @@ Result<ExportReport> ExportGenAi(const Model& model, const ExportOptions& option
     return UnsupportedError("--precision {}: expected fp32", options.precision);
   if (options.execution_provider != "cpu")
     return UnsupportedError("--ep {}: expected cpu", options.execution_provider);
-  genai::GraphBuilder b(model.spec, model.weights, pool, genai::ContextLength(model.spec),
+  genai::GraphBuilder b(model.spec, model.weights, options, pool, genai::ContextLength(model.spec),
                         genai::CacheHeadSize(model.spec));
   genai::BuildDecoder(b);
   ExportReport report{.bytes = b.graph.DataBytes(), .notes = b.notes};
