@@ -1,6 +1,7 @@
 #include "export/output_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -55,6 +56,32 @@ Status SyncFolder(const fs::path& folder) {
   return InputError("{}: cannot be written to the disk: {}", folder.string(), strerror(error));
 }
 
+// Hidden folders of exports to `name` are locked as long as their process lives.
+int LockFolder(const fs::path& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+std::string HiddenPrefix(const fs::path& out) {
+  return "." + out.filename().string() + ".lockstep-";
+}
+
+void RemoveLeftovers(const fs::path& out) {
+  const std::string prefix = HiddenPrefix(out);
+  std::error_code error;
+  for (fs::directory_iterator it(out.parent_path(), error), end; !error && it != end;
+       it.increment(error)) {
+    if (!it->path().filename().string().starts_with(prefix) || it->is_symlink(error)) continue;
+    const int lock = LockFolder(it->path());
+    if (lock < 0) continue;
+    std::error_code ignored;
+    fs::remove_all(it->path(), ignored);
+    close(lock);
+  }
+}
+
 }  // namespace
 
 Result<OutputFolder> OutputFolder::Create(const fs::path& out, const Options& options) {
@@ -78,20 +105,23 @@ Result<OutputFolder> OutputFolder::Create(const fs::path& out, const Options& op
   const fs::path parent = clean.parent_path();
   if (!fs::is_directory(parent, error))
     return UsageError("{}: there is no folder {}; create it first", out.string(), parent.string());
-  std::string temporary = (parent / ("." + clean.filename().string() + ".XXXXXX")).string();
+  RemoveLeftovers(clean);
+  std::string temporary = (parent / (HiddenPrefix(clean) + "XXXXXX")).string();
   if (mkdtemp(temporary.data()) == nullptr)
     return InputError("{}: a folder cannot be created there: {}", out.string(), strerror(errno));
-  return OutputFolder(clean, temporary, exists);
+  return OutputFolder(clean, temporary, LockFolder(temporary), exists);
 }
 
 OutputFolder::OutputFolder(OutputFolder&& other) noexcept
     : out_(std::move(other.out_)),
       temporary_(std::exchange(other.temporary_, {})),
+      lock_(std::exchange(other.lock_, -1)),
       replaces_(other.replaces_) {}
 
 OutputFolder::~OutputFolder() {
   std::error_code ignored;
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+  if (lock_ >= 0) close(lock_);
 }
 
 Status OutputFolder::CheckRoom(uint64_t bytes) const {

@@ -11,9 +11,9 @@ namespace lockstep {
 
 class OutputFolder {
  public:
-  // `out` must not exist, unless `force`: then it may be an earlier export (it holds one of the
-  // files in `marks`) or an empty folder, which stays in its place until the new one is complete.
-  // Never `source`, what holds it, or what lies in it.
+  // `out` must not exist, unless `force`: then it may be an earlier export or an empty folder,
+  // which stays in its place until the new one is complete. What a killed export to the same name
+  // left behind is removed. Never `source`, what holds it, or what lies in it.
   struct Options {
     bool force = false;
     std::filesystem::path source;
@@ -30,9 +30,10 @@ class OutputFolder {
   Status PutInPlace();
 
  private:
-  OutputFolder(std::filesystem::path out, std::filesystem::path temporary, bool replaces)
-      : out_(std::move(out)), temporary_(std::move(temporary)), replaces_(replaces) {}
+  OutputFolder(std::filesystem::path out, std::filesystem::path temporary, int lock, bool replaces)
+      : out_(std::move(out)), temporary_(std::move(temporary)), lock_(lock), replaces_(replaces) {}
   std::filesystem::path out_, temporary_;
+  int lock_ = -1;  // of the hidden folder, while somebody writes into it
   bool replaces_ = false;
 };
 

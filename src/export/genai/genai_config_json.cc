@@ -36,7 +36,7 @@ constexpr std::string_view kSilent[] = {
 
 // Values with which a setting does nothing.
 bool ChangesNothing(const Json& value) {
-  return value.is_null() || value == Json(false) || (value.is_number() && value == Json(0)) ||
+  return value.is_null() || value == Json(false) ||
          (value.is_number() && value.get<double>() == 0) || (value.is_array() && value.empty()) ||
          (value.is_object() && value.empty());
 }
@@ -99,17 +99,16 @@ Json Search(const Model& model, const GraphBuilder& b, std::vector<std::string>&
     most = std::clamp<int64_t>(length->get<int64_t>(), 1, b.context_length);
   search["max_length"] = most;
   search["past_present_share_buffer"] = !b.keys.empty();
-  if (given.is_object())
-    for (const auto& [key, value] : given.items()) {
-      const bool known =
-          std::any_of(std::begin(kSettings), std::end(kSettings),
-                      [&](const Setting& setting) { return setting.name == key; }) ||
-          std::find(std::begin(kSilent), std::end(kSilent), key) != std::end(kSilent);
-      if (!known && !ChangesNothing(value))
-        notes.push_back(fmt::format(
-            "generation_config.json: {} has no place in genai_config.json and is not carried over",
-            Quoted(key)));
-    }
+  for (auto it = given.begin(); given.is_object() && it != given.end(); ++it) {
+    const std::string& key = it.key();
+    const bool known = std::any_of(std::begin(kSettings), std::end(kSettings),
+                                   [&](const Setting& setting) { return setting.name == key; }) ||
+                       std::find(std::begin(kSilent), std::end(kSilent), key) != std::end(kSilent);
+    if (!known && !ChangesNothing(it.value()))
+      notes.push_back(fmt::format(
+          "generation_config.json: {} has no place in genai_config.json and is not carried over",
+          Quoted(key)));
+  }
   return search;
 }
 

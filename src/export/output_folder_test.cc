@@ -1,0 +1,129 @@
+#include "export/output_folder.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "export/data_file.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class OutputFolderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "lockstep-output-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+  }
+  // Names in the scratch folder.
+  size_t Count() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(root_), fs::directory_iterator()));
+  }
+  static void Write(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+  std::string Refusal(const fs::path& out, const OutputFolder::Options& options) {
+    const auto folder = OutputFolder::Create(out, options);
+    EXPECT_FALSE(folder.has_value());
+    return folder ? "" : folder.error().message;
+  }
+  fs::path root_;
+};
+
+TEST_F(OutputFolderTest, AppearsOnlyWhenItIsPutInPlace) {
+  auto folder = OutputFolder::Create(root_ / "out", {});
+  ASSERT_TRUE(folder) << folder.error().message;
+  Write(folder->path() / "a", "x");
+  EXPECT_FALSE(fs::exists(root_ / "out"));
+  ASSERT_TRUE(folder->PutInPlace());
+  EXPECT_TRUE(fs::exists(root_ / "out" / "a"));
+  EXPECT_EQ(Count(), 1u);
+}
+
+TEST_F(OutputFolderTest, LeavesNothingWhenItIsNotPutInPlace) {
+  {
+    auto folder = OutputFolder::Create(root_ / "out", {});
+    ASSERT_TRUE(folder);
+    Write(folder->path() / "a", "x");
+    EXPECT_EQ(Count(), 1u);
+  }
+  EXPECT_EQ(Count(), 0u);
+}
+
+TEST_F(OutputFolderTest, RefusesWhatExists) {
+  fs::create_directory(root_ / "out");
+  EXPECT_NE(Refusal(root_ / "out", {}).find("exists already"), std::string::npos);
+  EXPECT_EQ(Count(), 1u);
+}
+
+TEST_F(OutputFolderTest, ForceReplacesAnEarlierExportAndNothingElse) {
+  fs::create_directory(root_ / "letters");
+  Write(root_ / "letters" / "a.txt", "dear");
+  EXPECT_NE(Refusal(root_ / "letters", {.force = true}).find("no earlier export"),
+            std::string::npos);
+  Write(root_ / "file", "x");
+  EXPECT_NE(Refusal(root_ / "file", {.force = true}).find("no folder"), std::string::npos);
+
+  fs::create_directory(root_ / "out");
+  Write(root_ / "out" / "genai_config.json", "{}");
+  auto folder = OutputFolder::Create(root_ / "out", {.force = true});
+  ASSERT_TRUE(folder) << folder.error().message;
+  Write(folder->path() / "new", "x");
+  EXPECT_TRUE(fs::exists(root_ / "out" / "genai_config.json"));
+  ASSERT_TRUE(folder->PutInPlace());
+  EXPECT_TRUE(fs::exists(root_ / "out" / "new"));
+  EXPECT_FALSE(fs::exists(root_ / "out" / "genai_config.json"));
+}
+
+TEST_F(OutputFolderTest, TheSourceIsNeverWrittenOver) {
+  fs::create_directories(root_ / "model" / "inner");
+  Write(root_ / "model" / "model.onnx", "x");
+  for (const fs::path& out : {root_ / "model", root_ / "model" / "out", root_})
+    EXPECT_NE(Refusal(out, {.force = true, .source = root_ / "model"}).find("that is exported"),
+              std::string::npos)
+        << out;
+}
+
+TEST_F(OutputFolderTest, WhatAKilledExportLeftIsRemovedAndALivingOneIsNot) {
+  fs::create_directory(root_ / ".out.lockstep-abcdef");
+  Write(root_ / ".out.lockstep-abcdef" / "model.onnx.data", "half");
+  auto living = OutputFolder::Create(root_ / "out", {});
+  ASSERT_TRUE(living);
+  EXPECT_FALSE(fs::exists(root_ / ".out.lockstep-abcdef"));
+  const fs::path path = living->path();
+  const auto second = OutputFolder::Create(root_ / "out", {});
+  ASSERT_TRUE(second);
+  EXPECT_TRUE(fs::exists(path));
+}
+
+TEST_F(OutputFolderTest, ADiskWithoutRoomIsASentence) {
+  const auto folder = OutputFolder::Create(root_ / "out", {});
+  ASSERT_TRUE(folder);
+  EXPECT_TRUE(folder->CheckRoom(1));
+  const Status full = folder->CheckRoom(uint64_t{1} << 60);
+  ASSERT_FALSE(full);
+  EXPECT_NE(full.error().message.find("the disk has room for"), std::string::npos);
+}
+
+TEST_F(OutputFolderTest, AMissingParentIsASentence) {
+  EXPECT_NE(Refusal(root_ / "no" / "out", {}).find("there is no folder"), std::string::npos);
+}
+
+TEST_F(OutputFolderTest, AnInterruptedFileStops) {
+  auto file =
+      DataFile::Create(root_ / "data", 4, [](std::string_view, int64_t, int64_t) { return false; });
+  ASSERT_TRUE(file);
+  const Status status = file->AppendValues(std::span<const char>("abc", 3));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInterrupted);
+}
+
+}  // namespace
+}  // namespace lockstep
