@@ -291,6 +291,66 @@ TEST_F(Program, VerifyAnswersByItsExitCode) {
   ExpectFailure("verify $M/qwen2 $M/qwen2/config.jsn", 3, "no such file");
 }
 
+TEST_F(Program, ExportWritesAFolderWholeOrNotAtAll) {
+  const Outcome first = Run("export $M/llama $T/genai --to genai --no-verify --json");
+  ASSERT_EQ(first.code, 0) << first.err;
+  const auto json = ParseJson(first.out, "export");
+  ASSERT_TRUE(json);
+  EXPECT_EQ((*json)["target"], "genai");
+  for (const char* name : {"model.onnx", "model.onnx.data", "genai_config.json", "lockstep.json"})
+    EXPECT_TRUE(fs::exists(folder_ / "genai" / name)) << name;
+  EXPECT_EQ(Run("audit $M/llama $T/genai").code, 0);
+  ExpectFailure("export $M/llama $T/genai --to genai", 2, "exists already");
+  EXPECT_EQ(Run("export $M/qwen2 $T/genai --to genai --no-verify --force").code, 0);
+  EXPECT_EQ(Run("audit $M/qwen2 $T/genai").code, 0);
+  ExpectFailure("export $M/llama $T --to genai --force", 2, "no earlier export");
+  ExpectFailure("export $M/llama $M/llama/out --to genai", 2, "that is exported");
+  ExpectFailure("export $M/llama $T/new --to genia", 2, "did you mean genai?");
+  ExpectFailure("export $M/llama $T/new --to genai --precision int3", 2, "expected fp32");
+  ExpectFailure("export $M/nothing $T/new --to genai", 3, "no such file");
+  EXPECT_FALSE(fs::exists(folder_ / "new"));
+}
+
+TEST_F(Program, ExportCarriesSettingsAndTextOver) {
+  CopyWithText("model", "{{ messages }}");
+  const auto write = [&](const char* name, const Json& json) {
+    std::ofstream(folder_ / "model" / name) << json.dump();
+  };
+  write("generation_config.json", {{"repetition_penalty", 1.3},
+                                   {"eos_token_id", {2, 5}},
+                                   {"min_length", 3},
+                                   {"num_beams", 2},
+                                   {"do_sample", true},
+                                   {"top_k", 7},
+                                   {"typical_p", 0.5}});
+  std::ifstream file(folder_ / "model" / "tokenizer_config.json");
+  Json config = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}), nullptr, false);
+  if (!config.is_object()) config = Json::object();
+  config["tokenizer_class"] = "NobodysTokenizer";
+  write("tokenizer_config.json", config);
+  const Outcome outcome = Run("export $T/model $T/out --to genai --no-verify");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("NobodysTokenizer"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("typical_p"), std::string::npos) << outcome.out;
+  const auto read = [&](const char* name) {
+    std::ifstream in(folder_ / "out" / name);
+    return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}), nullptr, false);
+  };
+  const Json genai = read("genai_config.json");
+  ASSERT_TRUE(genai.is_object());
+  EXPECT_EQ(genai["search"]["repetition_penalty"], 1.3);
+  EXPECT_EQ(genai["search"]["min_length"], 3);
+  EXPECT_EQ(genai["search"]["num_beams"], 2);
+  EXPECT_EQ(genai["search"]["do_sample"], true);
+  EXPECT_EQ(genai["search"]["top_k"], 7);
+  EXPECT_EQ(genai["model"]["eos_token_id"], Json({2, 5}));
+  EXPECT_FALSE(genai["model"]["decoder"].contains("sliding_window"));
+  EXPECT_EQ(read("tokenizer_config.json")["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(read("tokenizer_config.json")["chat_template"], config["chat_template"]);
+  EXPECT_TRUE(read("tokenizer.json").is_object());
+  EXPECT_EQ(Run("audit $T/model $T/out").code, 0);
+}
+
 TEST_F(Program, VerifyAsksTheEngineAtThePrecisionThatTheFlagsName) {
   const std::string file = LOCKSTEP_SOURCE_DIR "/tests/golden/gguf/llama-Q4_0.gguf";
   const auto verdict = [&](const std::string& arguments) {

@@ -109,21 +109,31 @@ class Configs {
                "another head size");
         break;
       }
-    std::vector<int64_t> wanted = spec.tokens.eos;
+    // generation_config.json decides where it says something, as in transformers.
+    std::vector<int64_t> wanted = Ids(Generation("eos_token_id"));
+    if (wanted.empty()) wanted = spec.tokens.eos;
     std::sort(wanted.begin(), wanted.end());
     const Json* eos = At(json, "/model/eos_token_id");
     if (!wanted.empty() && wanted != Ids(eos))
       Differs("/model/eos_token_id", "generation ends at other tokens",
               wanted.size() == 1 ? Json(wanted[0]) : Json(wanted), eos);
-    const auto token = [&](const char* pointer, const std::optional<int64_t>& id) {
+    const auto token = [&](const char* key, const std::optional<int64_t>& of_spec) {
+      const std::string pointer = fmt::format("/model/{}", key);
+      const std::vector<int64_t> given = Ids(Generation(key));
+      const std::optional<int64_t> id = given.size() == 1 ? std::optional(given[0]) : of_spec;
       const Json* found = At(json, pointer);
       if (id && Ids(found) != std::vector<int64_t>{*id})
         Differs(pointer, "another token", *id, found);
     };
-    token("/model/bos_token_id", spec.tokens.bos);
-    token("/model/pad_token_id", spec.tokens.pad);
+    token("bos_token_id", spec.tokens.bos);
+    token("pad_token_id", spec.tokens.pad);
     Search(json);
     Window(json);
+  }
+
+  const Json* Generation(const char* key) const {
+    const Json& generation = reference_.checkpoint.generation_config;
+    return generation.is_object() && generation.contains(key) ? &generation.at(key) : nullptr;
   }
 
   // Of the caches that the graph asks for: heads may be padded in them.

@@ -28,6 +28,16 @@ bool IsInside(const fs::path& inner, const fs::path& outer) {
   return a == outer.end();
 }
 
+// Absolute, links followed as far as the path exists, without a slash at the end.
+fs::path Canonical(const fs::path& path) {
+  if (path.empty()) return {};
+  std::error_code error;
+  fs::path whole = fs::absolute(path, error).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  fs::path followed = fs::weakly_canonical(whole, error);
+  return error || followed.empty() ? whole : followed;
+}
+
 Status CheckReplaceable(const fs::path& out) {
   std::error_code error;
   if (fs::is_symlink(out, error) || !fs::is_directory(out, error))
@@ -87,11 +97,7 @@ void RemoveLeftovers(const fs::path& out) {
 Result<OutputFolder> OutputFolder::Create(const fs::path& out, const Options& options) {
   std::error_code error;
   if (out.empty()) return UsageError("the folder to write has no name");
-  const fs::path absolute = fs::weakly_canonical(out, error);
-  const fs::path whole =
-      error || absolute.empty() ? fs::absolute(out).lexically_normal() : absolute;
-  const fs::path clean = whole.has_filename() ? whole : whole.parent_path();
-  const fs::path source = fs::weakly_canonical(options.source, error);
+  const fs::path clean = Canonical(out), source = Canonical(options.source);
   if (!source.empty() && (IsInside(clean, source) || IsInside(source, clean)))
     return UsageError(
         "{}: is the model that is exported, holds it or lies in it; name a folder "

@@ -47,6 +47,21 @@ TEST_F(OutputFolderTest, AppearsOnlyWhenItIsPutInPlace) {
   EXPECT_EQ(Count(), 1u);
 }
 
+TEST_F(OutputFolderTest, ARelativeNameIsOneInTheWorkingFolder) {
+  const fs::path before = fs::current_path();
+  fs::current_path(root_);
+  for (const char* name : {"out", "./out2", "out3/"}) {
+    auto folder = OutputFolder::Create(name, {});
+    EXPECT_TRUE(folder) << folder.error().message;
+    if (folder) {
+      EXPECT_TRUE(folder->PutInPlace());
+    }
+    EXPECT_TRUE(fs::is_directory(root_ / name));
+  }
+  fs::current_path(before);
+  EXPECT_EQ(Count(), 3u);
+}
+
 TEST_F(OutputFolderTest, LeavesNothingWhenItIsNotPutInPlace) {
   {
     auto folder = OutputFolder::Create(root_ / "out", {});

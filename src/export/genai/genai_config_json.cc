@@ -112,6 +112,25 @@ Json Search(const Model& model, const GraphBuilder& b, std::vector<std::string>&
   return search;
 }
 
+// generation_config.json decides where it says something, as in transformers.
+TokenIds TokensOf(const Model& model) {
+  TokenIds tokens = model.spec.tokens;
+  const Json& given = model.checkpoint.generation_config;
+  const auto ids = [&](const char* key) {
+    std::vector<int64_t> out;
+    const auto at = given.is_object() ? given.find(key) : given.end();
+    if (at == given.end()) return out;
+    if (at->is_number_integer()) out.push_back(at->get<int64_t>());
+    for (size_t i = 0; at->is_array() && i < at->size(); ++i)
+      if ((*at)[i].is_number_integer()) out.push_back((*at)[i].get<int64_t>());
+    return out;
+  };
+  if (const auto eos = ids("eos_token_id"); !eos.empty()) tokens.eos = eos;
+  if (const auto bos = ids("bos_token_id"); bos.size() == 1) tokens.bos = bos[0];
+  if (const auto pad = ids("pad_token_id"); pad.size() == 1) tokens.pad = pad[0];
+  return tokens;
+}
+
 bool AnyExperts(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerSpec& layer) {
     return std::holds_alternative<MoeSpec>(layer.mlp);
@@ -174,21 +193,22 @@ Json GenAiConfigJson(const Model& model, const GraphBuilder& b, std::vector<std:
   m["type"] = b.states.empty() ? "decoder" : AnyExperts(spec) ? "lfm2_moe" : "lfm2";
   m["context_length"] = b.context_length;
   m["vocab_size"] = spec.embedding.vocab_size;
-  if (spec.tokens.bos) m["bos_token_id"] = *spec.tokens.bos;
-  if (spec.tokens.eos.size() == 1) {
-    m["eos_token_id"] = spec.tokens.eos[0];
-  } else if (!spec.tokens.eos.empty()) {
-    m["eos_token_id"] = spec.tokens.eos;
+  const TokenIds tokens = TokensOf(model);
+  if (tokens.bos) m["bos_token_id"] = *tokens.bos;
+  if (tokens.eos.size() == 1) {
+    m["eos_token_id"] = tokens.eos[0];
+  } else if (!tokens.eos.empty()) {
+    m["eos_token_id"] = tokens.eos;
   } else {
     // Absent would mean token 0.
     m["eos_token_id"] = -1;
     notes.push_back(
         "the checkpoint names no token that ends a text: generation ends at max_length");
   }
-  if (spec.tokens.pad)
-    m["pad_token_id"] = *spec.tokens.pad;
-  else if (!spec.tokens.eos.empty())
-    m["pad_token_id"] = spec.tokens.eos[0];
+  if (tokens.pad)
+    m["pad_token_id"] = *tokens.pad;
+  else if (!tokens.eos.empty())
+    m["pad_token_id"] = tokens.eos[0];
   m["decoder"] = Decoder(spec, b);
   json["search"] = Search(model, b, notes);
   return json;
