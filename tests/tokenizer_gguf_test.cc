@@ -9,7 +9,10 @@
 
 #include "base/json.h"
 #include "formats/checkpoint.h"
+#include "model/gguf_text.h"
 #include "model/text_model.h"
+#include "tokenizer/gguf_tokenizer_json.h"
+#include "tokenizer/tokenizer_json.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +40,14 @@ TEST(TokenizerGguf, RealVocabulariesEncodeAndDecodeAsTheReference) {
     ASSERT_TRUE(text_model->tokenizer) << file;
     const Tokenizer& tokenizer = *text_model->tokenizer;
 
+    // Written as a tokenizer.json and read again, it is the same tokenizer.
+    const auto vocabulary = ReadGgufVocabulary(*checkpoint);
+    ASSERT_TRUE(vocabulary) << vocabulary.error().message;
+    const auto json = GgufTokenizerJson(*vocabulary, file);
+    ASSERT_TRUE(json) << json.error().message;
+    const auto reread = LoadTokenizerJson(*json, "tokenizer.json");
+    ASSERT_TRUE(reread) << reread.error().message;
+
     std::ifstream lines(fs::path(LOCKSTEP_GOLDENS) / "tokenizers" / goldens / "encode.jsonl");
     size_t compared = 0;
     for (std::string line; std::getline(lines, line);) {
@@ -48,6 +59,10 @@ TEST(TokenizerGguf, RealVocabulariesEncodeAndDecodeAsTheReference) {
       const auto ids = tokenizer.Encode(row["text"].get<std::string>());
       ASSERT_TRUE(ids) << ids.error().message;
       EXPECT_EQ(*ids, row[key].get<std::vector<int32_t>>()) << row["id"];
+      const auto again = reread->Encode(row["text"].get<std::string>());
+      ASSERT_TRUE(again) << again.error().message;
+      EXPECT_EQ(*again, *ids) << row["id"];
+      EXPECT_EQ(reread->Decode(*ids), tokenizer.Decode(*ids)) << row["id"];
       if (std::string_view(key) == "ids") {
         EXPECT_EQ(tokenizer.Decode(*ids), row["decoded"].get<std::string>()) << row["id"];
         const char* skip = row.contains("decoded_skip_transformers_gguf")

@@ -38,7 +38,31 @@ class Keys {
   std::string place_;
 };
 
-Result<GgufVocabulary> ReadVocabulary(const Checkpoint& checkpoint) {
+// Each *_token_id as the text of its token, for templates.
+Status TakeSpecialTokens(const Checkpoint& checkpoint, const GgufVocabulary& vocabulary,
+                         Json& out) {
+  static constexpr std::pair<const char*, const char*> kIds[] = {
+      {"bos_token", "tokenizer.ggml.bos_token_id"},
+      {"eos_token", "tokenizer.ggml.eos_token_id"},
+      {"unk_token", "tokenizer.ggml.unknown_token_id"},
+      {"sep_token", "tokenizer.ggml.seperator_token_id"},  // llama.cpp's spelling
+      {"pad_token", "tokenizer.ggml.padding_token_id"},
+      {"cls_token", "tokenizer.ggml.cls_token_id"},
+      {"mask_token", "tokenizer.ggml.mask_token_id"},
+  };
+  const Keys keys(checkpoint);
+  for (const auto& [name, key] : kIds) {
+    std::optional<int64_t> id;
+    LS_RETURN_IF_ERROR(keys.TakeId(key, id));
+    if (id && static_cast<size_t>(*id) < vocabulary.tokens.size())
+      out[name] = std::string(vocabulary.tokens[static_cast<size_t>(*id)]);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<GgufVocabulary> ReadGgufVocabulary(const Checkpoint& checkpoint) {
   const Keys keys(checkpoint);
   GgufVocabulary out;
   std::vector<double> scores;
@@ -72,30 +96,6 @@ Result<GgufVocabulary> ReadVocabulary(const Checkpoint& checkpoint) {
   return out;
 }
 
-// Each *_token_id as the text of its token, for templates.
-Status TakeSpecialTokens(const Checkpoint& checkpoint, const GgufVocabulary& vocabulary,
-                         Json& out) {
-  static constexpr std::pair<const char*, const char*> kIds[] = {
-      {"bos_token", "tokenizer.ggml.bos_token_id"},
-      {"eos_token", "tokenizer.ggml.eos_token_id"},
-      {"unk_token", "tokenizer.ggml.unknown_token_id"},
-      {"sep_token", "tokenizer.ggml.seperator_token_id"},  // llama.cpp's spelling
-      {"pad_token", "tokenizer.ggml.padding_token_id"},
-      {"cls_token", "tokenizer.ggml.cls_token_id"},
-      {"mask_token", "tokenizer.ggml.mask_token_id"},
-  };
-  const Keys keys(checkpoint);
-  for (const auto& [name, key] : kIds) {
-    std::optional<int64_t> id;
-    LS_RETURN_IF_ERROR(keys.TakeId(key, id));
-    if (id && static_cast<size_t>(*id) < vocabulary.tokens.size())
-      out[name] = std::string(vocabulary.tokens[static_cast<size_t>(*id)]);
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<TextModel> LoadGgufTextModel(const Checkpoint& checkpoint) {
   TextModel out;
   std::string chat_template;
@@ -104,7 +104,7 @@ Result<TextModel> LoadGgufTextModel(const Checkpoint& checkpoint) {
       keys.Take("tokenizer.chat_template", &GgufValue::AsString, "a text", chat_template));
   if (!chat_template.empty()) out.chat_template = std::move(chat_template);
   if (checkpoint.gguf.Find("tokenizer.ggml.tokens") == nullptr) return out;
-  LS_TRY(const GgufVocabulary vocabulary, ReadVocabulary(checkpoint));
+  LS_TRY(const GgufVocabulary vocabulary, ReadGgufVocabulary(checkpoint));
   LS_RETURN_IF_ERROR(TakeSpecialTokens(checkpoint, vocabulary, out.special_tokens));
   auto tokenizer = LoadGgufTokenizer(vocabulary, checkpoint.path.string());
   if (!tokenizer) {

@@ -201,7 +201,7 @@ Json GenAiConfigJson(const Model& model, const GraphBuilder& b, std::vector<std:
     m["eos_token_id"] = tokens.eos;
   } else {
     // Absent would mean token 0.
-    m["eos_token_id"] = -1;
+    m["eos_token_id"] = Json::array();
     notes.push_back(
         "the checkpoint names no token that ends a text: generation ends at max_length");
   }

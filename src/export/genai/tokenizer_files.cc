@@ -1,5 +1,7 @@
 #include "export/genai/tokenizer_files.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -7,6 +9,8 @@
 #include "base/mapped_file.h"
 #include "base/quoted.h"
 #include "export/data_file.h"
+#include "model/gguf_text.h"
+#include "tokenizer/gguf_tokenizer_json.h"
 
 namespace lockstep::genai {
 namespace {
@@ -53,13 +57,51 @@ Status WriteTokenizerConfig(const fs::path& from, const fs::path& to,
   return WriteSmallFile(to, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+// A GGUF file's vocabulary as a tokenizer.json, and its template.
+Status WriteOfGguf(const Checkpoint& checkpoint, const fs::path& folder,
+                   std::vector<std::string>& notes) {
+  LS_TRY(const GgufVocabulary vocabulary, ReadGgufVocabulary(checkpoint));
+  if (vocabulary.tokens.empty()) {
+    notes.push_back("the checkpoint has no tokenizer: the folder takes and gives token ids only");
+    return {};
+  }
+  const auto json = GgufTokenizerJson(vocabulary, checkpoint.path.string());
+  if (!json) {
+    notes.push_back(fmt::format("no tokenizer is written, and the folder takes ids only: {}",
+                                json.error().message));
+    return {};
+  }
+  LS_RETURN_IF_ERROR(WriteSmallFile(folder / "tokenizer.json", *json));
+  LS_TRY(const TextModel text, LoadTextModel(checkpoint));
+  Json config = {{"tokenizer_class", kAnyClass}};
+  for (const auto& [name, token] : text.special_tokens.items()) config[name] = token;
+  LS_RETURN_IF_ERROR(
+      WriteSmallFile(folder / "tokenizer_config.json",
+                     config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+  if (!text.chat_template) return {};
+  return WriteSmallFile(folder / "chat_template.jinja", *text.chat_template);
+}
+
+// Measured on onnxruntime-genai 0.18: encode() runs no post-processor, whatever the files say.
+void NoteAddedTokens(const Checkpoint& checkpoint, std::vector<std::string>& notes) {
+  const auto text = LoadTextModel(checkpoint);
+  if (!text || !text->tokenizer) return;
+  const auto ids = text->tokenizer->Encode("");
+  if (!ids || ids->empty()) return;
+  notes.push_back(fmt::format(
+      "the tokenizer puts {} (id {}) around a text, and onnxruntime-genai's encode does not: add "
+      "it "
+      "where no chat template writes it",
+      Quoted(text->tokenizer->TokenText(ids->front()).value_or("")), fmt::join(*ids, ", ")));
+}
+
 }  // namespace
 
 Status WriteTokenizerFiles(const Checkpoint& checkpoint, const fs::path& folder,
                            std::vector<std::string>& notes) {
-  if (checkpoint.kind != Checkpoint::Kind::kHuggingFace) {
-    notes.push_back(
-        "the tokenizer of a GGUF file is not written: the folder takes and gives token ids only");
+  if (checkpoint.kind == Checkpoint::Kind::kGguf) {
+    LS_RETURN_IF_ERROR(WriteOfGguf(checkpoint, folder, notes));
+    NoteAddedTokens(checkpoint, notes);
     return {};
   }
   const fs::path& from = checkpoint.path;
@@ -73,6 +115,7 @@ Status WriteTokenizerFiles(const Checkpoint& checkpoint, const fs::path& folder,
                                           folder / "tokenizer_config.json", notes));
   for (const char* name : {"chat_template.jinja", "chat_template.json"})
     if (IsFile(from / name)) LS_RETURN_IF_ERROR(CopyFile(from / name, folder / name));
+  NoteAddedTokens(checkpoint, notes);
   return {};
 }
 
