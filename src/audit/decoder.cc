@@ -130,6 +130,8 @@ class Finder {
     if (IsShortConv(g_, mixer)) {
       found.conv = true;
       Conv(layer, mixer, normed, out);
+    } else if (const auto* mla = std::get_if<MlaSpec>(&spec.mixer)) {
+      Latent(layer, mixer, *mla, found, normed, out);
     } else {
       Attention(layer, mixer, found, normed, out);
     }
@@ -340,6 +342,49 @@ class Finder {
     }
   }
 
+  // Latent attention with keys and values expanded before the operator: k and v come of one matrix
+  // that multiplies a normed latent vector, q of another likewise or directly.
+  void Latent(int32_t layer, int node, const MlaSpec& spec, FoundLayer& found, int& normed,
+              int& out) {
+    const AttentionPorts ports = PortsOf(g_, node);
+    const int64_t heads = spec.num_attention_heads;
+    const int64_t q_rows = heads * (spec.qk_nope_head_dim + spec.qk_rope_head_dim);
+    // Keeps the matrix behind a value where it has the role's shape; its input.
+    const auto linear = [&](int value, Role role, int64_t rows, int64_t cols) {
+      const int p = value == kNoValue ? -1 : walk_.LinearBehind(value);
+      if (p < 0) return kNoValue;
+      auto matrix = *MatrixOf(g_, p);
+      if (matrix.matrix.rows != rows || matrix.matrix.cols != cols) return kNoValue;
+      walk_.AddBias(matrix);
+      Keep(role, layer, matrix);
+      return g_.node(p).In(0);
+    };
+    const auto latent = [&](int value, Role norm_role) {
+      const auto norm = walk_.NormMaking(walk_.SkipShape(value));
+      if (!norm) return kNoValue;
+      KeepNorm(norm_role, layer, *norm);
+      return norm->input;
+    };
+    const int64_t hidden = spec_.embedding.hidden_size;
+    const int expanded =
+        linear(ports.v, Role::kKvBProj, heads * (spec.qk_nope_head_dim + spec.v_head_dim),
+               spec.kv_lora_rank);
+    normed = linear(latent(expanded, Role::kKvANorm), Role::kKvAProj,
+                    spec.kv_lora_rank + spec.qk_rope_head_dim, hidden);
+    if (spec.q_lora_rank) {
+      const int low = linear(ports.q, Role::kQBProj, q_rows, *spec.q_lora_rank);
+      linear(latent(low, Role::kQANorm), Role::kQAProj, *spec.q_lora_rank, hidden);
+    } else {
+      linear(ports.q, Role::kQProj, q_rows, hidden);
+    }
+    found.attention = AttentionAt(g_, node);
+    if (const int p = walk_.LinearAhead(ports.out); p >= 0) {
+      auto matrix = *MatrixOf(g_, p);
+      out = walk_.AddBias(matrix);
+      Keep(Role::kOProj, layer, matrix);
+    }
+  }
+
   // Returns the output of the last matrix.
   int Mlp(int32_t layer, int input, FoundLayer& found) {
     const Branch branch = walk_.MlpFrom(input, {});
@@ -397,7 +442,7 @@ class Finder {
   }
 
   void SelectionBias(int32_t layer, int scores, const FoundMatrix& router) {
-    const int p = g_.Producer(scores);
+    const int p = g_.Producer(walk_.SkipShape(scores));  // grouped scores are reshaped first
     if (p < 0 || g_.node(p).op != "Add") return;
     for (const size_t side : {size_t{0}, size_t{1}})
       if (const auto& bias = g_.Constant(g_.node(p).In(side));
