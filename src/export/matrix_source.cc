@@ -86,36 +86,55 @@ MatrixSource Mapped(MatrixSource source, std::function<float(float)> f) {
   return out;
 }
 
-Status WriteRows(const MatrixSource& source, ThreadPool& pool, DataFile& file) {
-  const int64_t row_bytes = std::max<int64_t>(1, source.cols * 4);
-  const int64_t block = std::clamp<int64_t>(kBlockBytes / row_bytes, 1, source.rows);
-  std::vector<float> rows(static_cast<size_t>(block * source.cols));
+namespace {
+
+// Rows [first, first + count) of the source to `use`, panel by panel, on all threads.
+void ReadBlock(ThreadPool& pool, int64_t first, int64_t count,
+               const std::function<void(int64_t begin, int64_t n)>& use) {
+  pool.For(static_cast<size_t>((count + kPanel - 1) / kPanel), [&](size_t panel) {
+    const int64_t begin = static_cast<int64_t>(panel) * kPanel;
+    use(first + begin, std::min(kPanel, count - begin));
+  });
+}
+
+int64_t RowsOfBlock(const MatrixSource& source) {
+  const int64_t rows = kBlockBytes / std::max<int64_t>(1, source.cols * 4);
+  return std::clamp<int64_t>(rows, kPanel, std::max(kPanel, source.rows));
+}
+
+}  // namespace
+
+Status WriteRows(const MatrixSource& source, const Weights& weights, ThreadPool& pool,
+                 DataFile& file) {
+  const int64_t block = RowsOfBlock(source);
+  std::vector<float> rows(static_cast<size_t>(std::min(block, source.rows) * source.cols));
   for (int64_t first = 0; first < source.rows; first += block) {
     const int64_t count = std::min(block, source.rows - first);
-    pool.For(static_cast<size_t>((count + kPanel - 1) / kPanel), [&](size_t panel) {
-      const int64_t begin = static_cast<int64_t>(panel) * kPanel;
-      source.read(first + begin, std::min(kPanel, count - begin),
-                  rows.data() + begin * source.cols);
+    ReadBlock(pool, first, count, [&](int64_t begin, int64_t n) {
+      source.read(begin, n, rows.data() + (begin - first) * source.cols);
     });
+    ForgetPages(weights, source);
     LS_RETURN_IF_ERROR(file.AppendValues(
         std::span<const float>(rows).first(static_cast<size_t>(count * source.cols))));
   }
   return {};
 }
 
-Status WriteTransposed(const MatrixSource& source, ThreadPool& pool, DataFile& file) {
-  const int64_t rows = source.rows, cols = source.cols;
+Status WriteTransposed(const MatrixSource& source, const Weights& weights, ThreadPool& pool,
+                       DataFile& file) {
+  const int64_t rows = source.rows, cols = source.cols, block = RowsOfBlock(source);
   // Not value-initialized: every element is written.
   const std::unique_ptr<float[]> out(new float[static_cast<size_t>(rows * cols)]);
-  pool.For(static_cast<size_t>((rows + kPanel - 1) / kPanel), [&](size_t panel) {
-    const int64_t first = static_cast<int64_t>(panel) * kPanel;
-    const int64_t count = std::min(kPanel, rows - first);
-    std::vector<float> in(static_cast<size_t>(count * cols));
-    source.read(first, count, in.data());
-    for (int64_t c = 0; c < cols; ++c)
-      for (int64_t r = 0; r < count; ++r)
-        out[static_cast<size_t>(c * rows + first + r)] = in[static_cast<size_t>(r * cols + c)];
-  });
+  for (int64_t first = 0; first < rows; first += block) {
+    ReadBlock(pool, first, std::min(block, rows - first), [&](int64_t begin, int64_t n) {
+      std::vector<float> in(static_cast<size_t>(n * cols));
+      source.read(begin, n, in.data());
+      for (int64_t c = 0; c < cols; ++c)
+        for (int64_t r = 0; r < n; ++r)
+          out[static_cast<size_t>(c * rows + begin + r)] = in[static_cast<size_t>(r * cols + c)];
+    });
+    ForgetPages(weights, source);
+  }
   return file.AppendValues(std::span<const float>(out.get(), static_cast<size_t>(rows * cols)));
 }
 

@@ -31,13 +31,16 @@ MatrixSource InTurn(MatrixSource a, MatrixSource b);
 // A vector's elements changed one by one: f of each.
 MatrixSource Mapped(MatrixSource source, std::function<float(float)> f);
 
-// Writes the matrix as fp32, row by row. Memory: some rows.
-Status WriteRows(const MatrixSource& source, ThreadPool& pool, DataFile& file);
-// Writes it transposed, [cols, rows]. Memory: the matrix.
-Status WriteTransposed(const MatrixSource& source, ThreadPool& pool, DataFile& file);
+// Write the matrix as fp32, row by row or transposed ([cols, rows]). Memory: some rows, or the
+// matrix; the pages of `weights`' files that were read are given back on the way, because what was
+// written is not read again soon, and a whole model would stay in memory.
+Status WriteRows(const MatrixSource& source, const Weights& weights, ThreadPool& pool,
+                 DataFile& file);
+Status WriteTransposed(const MatrixSource& source, const Weights& weights, ThreadPool& pool,
+                       DataFile& file);
 
-// Lets the system forget the pages of the files that a weight lies in: what was written is not read
-// again soon, and a whole model would stay in memory.
+// Lets the system forget the pages of the files that a source lies in. Memory that is no file's
+// stays.
 void ForgetPages(const Weights& weights, const MatrixSource& source);
 
 }  // namespace lockstep

@@ -68,12 +68,12 @@ TEST(MatrixSource, TransposedTwiceIsTheSame) {
   ThreadPool pool(3);
   const MatrixSource matrix = Numbered(71, 37, 5);  // neither is a multiple of a panel
   const std::vector<float> transposed =
-      Written([&](DataFile& file) { return WriteTransposed(matrix, pool, file); });
+      Written([&](DataFile& file) { return WriteTransposed(matrix, {}, pool, file); });
   ASSERT_EQ(transposed.size(), 71u * 37u);
   for (size_t r = 0; r < 71; ++r)
     for (size_t c = 0; c < 37; ++c)
       ASSERT_EQ(transposed[c * 71 + r], 5 + static_cast<float>(r * 37 + c));
-  EXPECT_EQ(Written([&](DataFile& file) { return WriteRows(matrix, pool, file); }),
+  EXPECT_EQ(Written([&](DataFile& file) { return WriteRows(matrix, {}, pool, file); }),
             All(matrix, 71));
 }
 

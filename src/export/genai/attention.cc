@@ -153,9 +153,7 @@ class AttentionLayer {
         }
         return out;
       };
-    MatrixSource all = Stacked(std::move(parts));
-    const int64_t rows = all.rows;
-    q_ = Linear(b_, name_ + "/qkv_proj", x, std::move(all), rows, bias);
+    q_ = Linear(b_, name_ + "/qkv_proj", x, Stacked(std::move(parts)), bias);
     if (!apart) return;
     const std::vector<std::string> split = b_.Split(name_ + "/qkv_proj/Split", q_, sizes);
     q_ = split[0];

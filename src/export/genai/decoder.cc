@@ -21,7 +21,7 @@ std::string Embedded(GraphBuilder& b) {
   const MatrixSource table = SourceOf(b.weights.Get(Role::kEmbedPositions));
   const std::string weight = b.graph.Initializer(
       "model.embed_positions.weight", OnnxType::kFloat, {table.rows, table.cols},
-      [&b, table](DataFile& file) { return WriteRows(table, b.pool, file); });
+      [&b, table](DataFile& file) { return WriteRows(table, b.weights, b.pool, file); });
   const std::string rows =
       b.graph.Node("/model/embed_positions/Gather", Onnx("Gather"), {weight, b.PositionIds()});
   return b.graph.Node("/model/embed_positions/Add", Onnx("Add"), {x, rows});
@@ -71,8 +71,7 @@ void Head(GraphBuilder& b, Stream& x) {
           b.graph.Node("/lm_head/Add", Onnx("Add"),
                        {logits, b.Floats("lm_head.bias", {b.spec.embedding.vocab_size}, bias)});
   } else {
-    const MatrixSource matrix = SourceOf(b.weights.Get(Role::kLmHead));
-    logits = Linear(b, "/lm_head", normed, matrix, matrix.rows, bias);
+    logits = Linear(b, "/lm_head", normed, SourceOf(b.weights.Get(Role::kLmHead)), bias);
   }
   logits = b.Scaled("/lm_head/logit_scale", logits, head.logit_scale);
   if (head.logit_softcap) logits = b.SoftCapped("/lm_head", logits, *head.logit_softcap);

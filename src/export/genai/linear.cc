@@ -8,15 +8,13 @@ constexpr const char* kEmbedding = "model.embed_tokens.weight";
 }  // namespace
 
 std::string Linear(GraphBuilder& b, const std::string& name, const std::string& x,
-                   MatrixSource matrix, int64_t rows, const Bias& bias) {
-  LS_CHECK(rows == matrix.rows, "{}: {} rows of {}", name, rows, matrix.rows);
+                   MatrixSource matrix, const Bias& bias) {
+  const int64_t rows = matrix.rows, cols = matrix.cols;
   const std::string node = name + "/MatMul";
   const std::string weight =
       b.graph.Initializer(GraphBuilder::WeightName(node) + ".weight", OnnxType::kFloat,
-                          {matrix.cols, matrix.rows}, [&b, matrix](DataFile& file) -> Status {
-                            LS_RETURN_IF_ERROR(WriteTransposed(matrix, b.pool, file));
-                            ForgetPages(b.weights, matrix);
-                            return {};
+                          {cols, rows}, [&b, matrix = std::move(matrix)](DataFile& file) {
+                            return WriteTransposed(matrix, b.weights, b.pool, file);
                           });
   std::string y = b.graph.Node(node, Onnx("MatMul"), {x, weight});
   if (bias) {
@@ -32,18 +30,14 @@ std::string Linear(GraphBuilder& b, const std::string& name, const std::string& 
   const WeightView& view = b.weights.Get(role, layer);
   Bias bias;
   if (has_bias) bias = [&b, role, layer] { return b.ReadVector(role, layer, Part::kBias); };
-  return Linear(b, name, x, SourceOf(view), view.rows, bias);
+  return Linear(b, name, x, SourceOf(view), bias);
 }
 
 std::string Lookup(GraphBuilder& b, const std::string& ids) {
   const MatrixSource table = SourceOf(b.weights.Get(Role::kEmbedTokens));
-  const std::string weight =
-      b.graph.Initializer(kEmbedding, OnnxType::kFloat, {table.rows, table.cols},
-                          [&b, table](DataFile& file) -> Status {
-                            LS_RETURN_IF_ERROR(WriteRows(table, b.pool, file));
-                            ForgetPages(b.weights, table);
-                            return {};
-                          });
+  const std::string weight = b.graph.Initializer(
+      kEmbedding, OnnxType::kFloat, {table.rows, table.cols},
+      [&b, table](DataFile& file) { return WriteRows(table, b.weights, b.pool, file); });
   return b.graph.Node("/model/embed_tokens/Gather", Onnx("Gather"), {weight, ids});
 }
 
@@ -63,9 +57,8 @@ std::string ExpertMatrices(GraphBuilder& b, const std::string& name,
       name, OnnxType::kFloat, dims,
       [&b, transposed, experts = std::move(experts)](DataFile& file) -> Status {
         for (const MatrixSource& expert : experts) {
-          LS_RETURN_IF_ERROR(transposed ? WriteTransposed(expert, b.pool, file)
-                                        : WriteRows(expert, b.pool, file));
-          ForgetPages(b.weights, expert);
+          LS_RETURN_IF_ERROR(transposed ? WriteTransposed(expert, b.weights, b.pool, file)
+                                        : WriteRows(expert, b.weights, b.pool, file));
         }
         return {};
       });

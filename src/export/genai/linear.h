@@ -15,7 +15,7 @@ using Bias = std::function<std::vector<float>()>;
 // x [.., cols] times the matrix, plus the bias: [.., rows]. `name` is of the nodes
 // ("/model/layers.0/mlp/up_proj") and gives the weight's.
 std::string Linear(GraphBuilder& b, const std::string& name, const std::string& x,
-                   MatrixSource matrix, int64_t rows, const Bias& bias = nullptr);
+                   MatrixSource matrix, const Bias& bias = nullptr);
 // By the weight of a role.
 std::string Linear(GraphBuilder& b, const std::string& name, const std::string& x, Role role,
                    int layer, bool has_bias);
