@@ -1,7 +1,6 @@
 #include "export/output_folder.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,7 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
-#include <utility>
 
 namespace lockstep {
 namespace {
@@ -66,32 +64,6 @@ Status SyncFolder(const fs::path& folder) {
   return InputError("{}: cannot be written to the disk: {}", folder.string(), strerror(error));
 }
 
-// Hidden folders of exports to `name` are locked as long as their process lives.
-int LockFolder(const fs::path& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  if (fd >= 0) close(fd);
-  return -1;
-}
-
-std::string HiddenPrefix(const fs::path& out) {
-  return "." + out.filename().string() + ".lockstep-";
-}
-
-void RemoveLeftovers(const fs::path& out) {
-  const std::string prefix = HiddenPrefix(out);
-  std::error_code error;
-  for (fs::directory_iterator it(out.parent_path(), error), end; !error && it != end;
-       it.increment(error)) {
-    if (!it->path().filename().string().starts_with(prefix) || it->is_symlink(error)) continue;
-    const int lock = LockFolder(it->path());
-    if (lock < 0) continue;
-    std::error_code ignored;
-    fs::remove_all(it->path(), ignored);
-    close(lock);
-  }
-}
-
 }  // namespace
 
 Result<OutputFolder> OutputFolder::Create(const fs::path& out, const Options& options) {
@@ -111,28 +83,16 @@ Result<OutputFolder> OutputFolder::Create(const fs::path& out, const Options& op
   const fs::path parent = clean.parent_path();
   if (!fs::is_directory(parent, error))
     return UsageError("{}: there is no folder {}; create it first", out.string(), parent.string());
-  RemoveLeftovers(clean);
-  std::string temporary = (parent / (HiddenPrefix(clean) + "XXXXXX")).string();
-  if (mkdtemp(temporary.data()) == nullptr)
-    return InputError("{}: a folder cannot be created there: {}", out.string(), strerror(errno));
-  return OutputFolder(clean, temporary, LockFolder(temporary), exists);
-}
-
-OutputFolder::OutputFolder(OutputFolder&& other) noexcept
-    : out_(std::move(other.out_)),
-      temporary_(std::exchange(other.temporary_, {})),
-      lock_(std::exchange(other.lock_, -1)),
-      replaces_(other.replaces_) {}
-
-OutputFolder::~OutputFolder() {
-  std::error_code ignored;
-  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
-  if (lock_ >= 0) close(lock_);
+  auto temporary = TemporaryFolder::Make(parent, "." + clean.filename().string() + ".lockstep");
+  if (!temporary)
+    return InputError("{}: a folder cannot be created there: {}", out.string(),
+                      temporary.error().message);
+  return OutputFolder(clean, *std::move(temporary), exists);
 }
 
 Status OutputFolder::CheckRoom(uint64_t bytes) const {
   struct statvfs info {};
-  if (statvfs(temporary_.c_str(), &info) != 0) return {};  // writing will tell
+  if (statvfs(path().c_str(), &info) != 0) return {};  // writing will tell
   const uint64_t room = uint64_t{info.f_bavail} * info.f_frsize;
   if (room >= bytes) return {};
   return InputError(
@@ -144,31 +104,32 @@ Status OutputFolder::CheckRoom(uint64_t bytes) const {
 Status OutputFolder::PutInPlace() {
   std::error_code error;
   // mkdtemp gives 0700; a new folder is what the umask leaves of 0777 elsewhere.
-  fs::permissions(temporary_,
+  fs::permissions(path(),
                   fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |
                       fs::perms::others_exec,
                   fs::perm_options::add, error);
-  LS_RETURN_IF_ERROR(SyncFolder(temporary_));
+  LS_RETURN_IF_ERROR(SyncFolder(path()));
   const auto fail = [&] {
     return InputError("{}: cannot be put in place: {}", out_.string(), strerror(errno));
   };
   if (!replaces_) {
     // Unlike std::filesystem's, fails where a file or a filled folder has appeared meanwhile.
-    if (rename(temporary_.c_str(), out_.c_str()) != 0) return fail();
-    temporary_.clear();
-  } else if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, out_.c_str(), RENAME_EXCHANGE) !=
-             0) {
+    if (rename(path().c_str(), out_.c_str()) != 0) return fail();
+    temporary_.Keep();
+  } else if (renameat2(AT_FDCWD, path().c_str(), AT_FDCWD, out_.c_str(), RENAME_EXCHANGE) != 0) {
+    // (Where it can, the old folder has now the temporary name, and goes with it.)
     // A file system that cannot exchange: for a moment there is neither.
-    const fs::path old = temporary_.string() + ".old";
+    const fs::path old = path().string() + ".old";
     if (rename(out_.c_str(), old.c_str()) != 0) return fail();
-    if (rename(temporary_.c_str(), out_.c_str()) != 0) {
+    if (rename(path().c_str(), out_.c_str()) != 0) {
       const auto failed = fail();
       if (rename(old.c_str(), out_.c_str()) != 0)
         return InputError("{}: cannot be put in place; the earlier export is now {}", out_.string(),
                           old.string());
       return failed;
     }
-    temporary_ = old;
+    temporary_.Keep();
+    fs::remove_all(old, error);
   }
   return SyncFolder(out_.parent_path());
 }

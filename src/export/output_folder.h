@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/temporary_folder.h"
 
 namespace lockstep {
 
@@ -19,21 +20,17 @@ class OutputFolder {
     std::filesystem::path source;
   };
   static Result<OutputFolder> Create(const std::filesystem::path& out, const Options& options);
-  OutputFolder(OutputFolder&& other) noexcept;
-  OutputFolder& operator=(OutputFolder&&) = delete;
-  ~OutputFolder();  // removes what was not put in place
-
-  const std::filesystem::path& path() const { return temporary_; }  // where to write
+  const std::filesystem::path& path() const { return temporary_.path(); }  // where to write
   // A sentence when the disk has no room for so many bytes.
   Status CheckRoom(uint64_t bytes) const;
   // Gives the folder its name; `out` never holds anything but the old folder or the new one.
   Status PutInPlace();
 
  private:
-  OutputFolder(std::filesystem::path out, std::filesystem::path temporary, int lock, bool replaces)
-      : out_(std::move(out)), temporary_(std::move(temporary)), lock_(lock), replaces_(replaces) {}
-  std::filesystem::path out_, temporary_;
-  int lock_ = -1;  // of the hidden folder, while somebody writes into it
+  OutputFolder(std::filesystem::path out, TemporaryFolder temporary, bool replaces)
+      : out_(std::move(out)), temporary_(std::move(temporary)), replaces_(replaces) {}
+  std::filesystem::path out_;
+  TemporaryFolder temporary_;  // removed, unless it was put in place
   bool replaces_ = false;
 };
 
