@@ -180,6 +180,11 @@ class Finder {
     const Join joined = walk_.FollowToSum(last, carried, Wanted(spec.residual));
     Understand(joined.node);
     Understand(joined.scale.node);
+    // Parallel halves may meet before the stream.
+    if (spec.wiring == Wiring::kParallel)
+      for (const int sum : mixed.sums)
+        if (std::find(joined.sums.begin(), joined.sums.end(), sum) != joined.sums.end())
+          Understand(sum);
     found.output = joined.sum;
     found.foreign = mixed.other != kNoValue ? mixed.other : joined.other;
     const int end = joined.node >= 0 ? joined.node : g_.Producer(last);

@@ -368,6 +368,7 @@ Join Walk::FollowToSum(int value, int residual, double wanted) const {
           join.node = c;
           return join;
         }
+        join.sums.push_back(c);
       } else if (node.op == "Mul" || node.op == "Div") {
         next = node.Out(0);
         if (const auto scale = g_.Scalar(other)) {

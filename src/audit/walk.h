@@ -62,8 +62,9 @@ struct Join {
   std::optional<FoundNorm> norm;       // of the output, before the sum
   std::optional<FoundNorm> skip_norm;  // of the sum, by the same operator
   int sum = kNoValue;
-  int node = -1;         // that adds
-  int other = kNoValue;  // what it adds instead of the residual stream, where that is certain
+  int node = -1;          // that adds
+  int other = kNoValue;   // what it adds instead of the residual stream, where that is certain
+  std::vector<int> sums;  // on the way: of other things than the stream
 };
 
 // One gated or plain MLP.

@@ -217,9 +217,11 @@ std::string Text(const ExportArgs& args, const Exported& exported) {
   if (exported.verification)
     out += "\n" + VerificationText(*exported.verification, false);
   else if (!args.unverified)
-    out += fmt::format(
-        "\naudited: weights, constants and configuration are the checkpoint's\nnot run: {}\n",
-        exported.not_run);
+    out += fmt::format("\n{}not run: {}\n",
+                       exported.right()
+                           ? "audited: weights, constants and configuration are the checkpoint's\n"
+                           : "",
+                       exported.not_run);
   else
     out += "\nnot verified\n";
   return out;
