@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "base/quoted.h"
+#include "base/temporary_folder.h"
 #include "cli/audit_text.h"
 #include "cli/examine.h"
 #include "cli/options.h"
@@ -26,6 +27,7 @@ struct RepairArgs {
 struct Repaired {
   RepairPlan plan;
   std::string where;
+  bool kept = true;  // false: what was mended was further from the reference, and is gone
   AuditReport after;
   // The folder before and after against the checkpoint, where ONNX Runtime is there.
   std::optional<Verification> verified_before, verified_after;
@@ -63,6 +65,19 @@ class FolderVerifier {
   std::unique_ptr<CachingSubject> caching_;
   const ReferenceSubject* checkpoint_ = nullptr;  // in `caching_`
 };
+
+// What was taken for faults was none of the model's: mending it made another model.
+bool IsFurther(const Verification& before, const Verification& after) {
+  if (ExitCodeOf(after.verdict) == kExitYes) return false;
+  if (ExitCodeOf(before.verdict) == kExitYes || after.verdict == Verdict::kSubjectFailed)
+    return before.verdict != Verdict::kSubjectFailed;
+  const auto worst = [](const Verification& v) {
+    double out = 0;
+    for (const PromptComparison& p : v.prompts) out = std::max(out, p.max_abs());
+    return out;
+  };
+  return worst(after) > worst(before);
+}
 
 Result<Repaired> Work(const RepairArgs& args) {
   if (args.out.empty() != args.in_place)
@@ -103,14 +118,33 @@ Result<Repaired> Work(const RepairArgs& args) {
     out.after = pair.report;
     return out;
   }
-  LS_RETURN_IF_ERROR(args.in_place ? RepairInPlace(*pair.onnx, out.plan)
-                                   : WriteRepair(*pair.onnx, out.plan, args.out));
-  const std::filesystem::path model =
-      args.in_place ? pair.onnx->path()
-                    : std::filesystem::path(args.out) / pair.onnx->path().filename();
-  LS_TRY(const OnnxModel mended, OnnxModel::Open(model));
+  // In place only what was seen to be no further from the reference than what it replaces.
+  std::optional<TemporaryFolder> trial;
+  std::filesystem::path fresh = args.out;
+  if (args.in_place && out.verified_before) {
+    const auto beside =
+        std::filesystem::absolute(std::filesystem::path(args.folder) / "..").lexically_normal();
+    auto made = TemporaryFolder::Make(beside, ".lockstep-repair");
+    if (!made)
+      return InputError("{}: no folder can be made there, where the mended one is tried: {}",
+                        Quoted(beside.string()), made.error().message);
+    trial.emplace(*std::move(made));
+    fresh = trial->path() / "mended";
+  }
+  if (!fresh.empty()) LS_RETURN_IF_ERROR(WriteRepair(*pair.onnx, out.plan, fresh));
+  if (fresh.empty()) LS_RETURN_IF_ERROR(RepairInPlace(*pair.onnx, out.plan));
+  const std::filesystem::path& written = fresh.empty() ? pair.onnx->folder() : fresh;
+  LS_TRY(const OnnxModel mended, OnnxModel::Open(written / pair.onnx->path().filename()));
   LS_TRY(out.after, Audit(pair.reference, mended));
-  LS_RETURN_IF_ERROR(verify(out.where, out.verified_after));
+  LS_RETURN_IF_ERROR(verify(written, out.verified_after));
+  if (out.verified_before && out.verified_after &&
+      IsFurther(*out.verified_before, *out.verified_after)) {
+    out.kept = false;
+    std::error_code error;
+    if (!args.in_place) std::filesystem::remove_all(args.out, error);
+  } else if (trial) {
+    LS_RETURN_IF_ERROR(RepairInPlace(*pair.onnx, out.plan));
+  }
   return out;
 }
 
@@ -118,9 +152,13 @@ std::string Text(const Repaired& repaired) {
   std::string out;
   if (repaired.plan.empty())
     out += "nothing to mend\n";
-  else
+  else if (repaired.kept)
     out += fmt::format("written: {}\n", repaired.where);
-  if (!repaired.plan.changes.empty()) out += "\nmended\n";
+  else
+    out +=
+        "nothing was written: mended so, the model is further from the reference than it was; what "
+        "was taken for faults is another way of computing the same, or hides another fault\n";
+  if (!repaired.plan.changes.empty()) out += repaired.kept ? "\nmended\n" : "\ntried\n";
   for (const std::string& change : repaired.plan.changes) out += fmt::format("  {}\n", change);
   if (!repaired.plan.left.empty()) out += "\nleft as it is\n";
   for (const std::string& left : repaired.plan.left) out += fmt::format("  {}\n", left);
@@ -139,8 +177,9 @@ int Run(const RepairArgs& args) {
   if (!repaired) return Report(repaired.error(), args.json);
   if (args.json) {
     Json json = Json::object();
-    json["written"] = repaired->plan.empty() ? Json(nullptr) : Json(repaired->where);
-    json["mended"] = repaired->plan.changes;
+    json["written"] =
+        repaired->plan.empty() || !repaired->kept ? Json(nullptr) : Json(repaired->where);
+    json[repaired->kept ? "mended" : "tried"] = repaired->plan.changes;
     json["left"] = repaired->plan.left;
     json["after"] = AuditJson(repaired->after);
     if (repaired->verified_before) json["verified_before"] = ToJson(*repaired->verified_before);
@@ -152,7 +191,7 @@ int Run(const RepairArgs& args) {
   }
   const auto& verified =
       repaired->verified_after ? repaired->verified_after : repaired->verified_before;
-  const bool right = !verified || ExitCodeOf(verified->verdict) == kExitYes;
+  const bool right = repaired->kept && (!verified || ExitCodeOf(verified->verdict) == kExitYes);
   return repaired->after.healthy() && right ? kExitYes : kExitNo;
 }
 
@@ -175,7 +214,8 @@ void AddRepairVerb(CLI::App& app, Action& action) {
   verb->add_flag("--json", args->json, "What was done as JSON");
   verb->footer(
       "Everything that nothing was found about stays byte-identical. Where ONNX Runtime is\n"
-      "installed, both folders are verified against the checkpoint; the new one is audited again.\n"
+      "installed, both folders are verified against the checkpoint; the new one is audited again,\n"
+      "and is not kept when it is further from the checkpoint than the one that was given.\n"
       "Exit codes: 0 nothing but quantization is left; 1 something is left that must be exported\n"
       "again; 2 wrong usage; 3 a file cannot be used.\n\n"
       "Example: lockstep repair gemma-onnx --reference gemma-3-270m --out gemma-onnx-fixed");
