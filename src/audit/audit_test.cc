@@ -301,7 +301,7 @@ TEST(Exports, WhatIsWrongIsFoundAndNothingElse) {
     EXPECT_EQ(CountOf(pair.report, WeightState::kNotFound), 0);
     if (quantized) {
       const CandidateWeights own = Must(WithWeightsOf(pair.reference, pair.candidate, pair.report));
-      EXPECT_FALSE(own.rounder.empty());
+      EXPECT_FALSE(own.rounds.empty());
       EXPECT_GE(own.replaced, CountOf(pair.report, WeightState::kQuantized));
     }
     const Scratch scratch;

@@ -28,11 +28,8 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
                     .cols = found.matrix.cols,
                     .row_stride = found.matrix.cols};
     if (found.int8_block) {
-      out.rounder.blocks[view.data] = *found.int8_block;
-      if (std::string input = InputOf(graph, id, found); !input.empty())
-        out.inputs[view.data] = std::move(input);
-      else
-        ++out.inside;
+      const RoundedPlace& place = out.rounds[id] = {*found.int8_block, InputOf(graph, id, found)};
+      if (place.input.empty()) ++out.inside;
     }
     out.model.weights.Set(id, view);
     out.model.weights.Keep(std::move(values));

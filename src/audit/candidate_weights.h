@@ -3,9 +3,6 @@
 // some of its operators do, for the reference to do as well.
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "audit/audit.h"
 #include "audit/int8_rounder.h"
 
@@ -13,9 +10,7 @@ namespace lockstep {
 
 struct CandidateWeights {
   Model model;  // keeps its weights alive; the reference's checkpoint must outlive it as well
-  Int8Rounder rounder;
-  // What the rounded matrices multiply, as the graph calls it, by where the matrix lies.
-  std::map<const std::byte*, std::string> inputs;
+  RoundedPlaces rounds;  // in front of these matrices; empty: nowhere
   // Rounded matrices whose input no value of the graph is: inside an operator.
   int64_t inside = 0;
   int64_t replaced = 0;  // matrices that are the candidate's

@@ -58,41 +58,49 @@ TieCount& TieCount::operator+=(const TieCount& more) {
   return *this;
 }
 
-TheirInputs::TheirInputs(const std::map<const std::byte*, std::string>& matrices) {
-  for (const auto& [matrix, name] : matrices) of_[matrix] = &values_[name];
-}
-
 void TheirInputs::Append(const std::string& name, int64_t columns, std::span<const float> rows) {
-  const auto found = values_.find(name);
-  if (found == values_.end() || columns < 1) return;
-  found->second.columns = static_cast<size_t>(columns);
-  found->second.rows.insert(found->second.rows.end(), rows.begin(), rows.end());
+  if (columns < 1) return;
+  Value& value = values_[name];
+  value.columns = static_cast<size_t>(columns);
+  value.rows.insert(value.rows.end(), rows.begin(), rows.end());
 }
 
-TieCount TheirInputs::Count(int64_t positions) const {
+const float* TheirInputs::Row(const Value& value, int64_t position, size_t columns) {
+  const size_t begin = static_cast<size_t>(position) * columns;
+  const bool known = value.columns == columns && begin + columns <= value.rows.size();
+  return known ? value.rows.data() + begin : nullptr;
+}
+
+TieCount TieCounter::Count(int64_t positions) const {
   TieCount sum;
   for (size_t p = 0; p < counts_.size() && static_cast<int64_t>(p) < positions; ++p)
     sum += counts_[p];
   return sum;
 }
 
-const float* TheirInputs::Row(const Value& value, int64_t position, size_t columns) const {
-  const size_t begin = static_cast<size_t>(position) * columns;
-  const bool known = value.columns == columns && begin + columns <= value.rows.size();
-  return known ? value.rows.data() + begin : nullptr;
+Int8Rounder::Int8Rounder(const RoundedPlaces& places, const Weights& weights,
+                         const TheirInputs* theirs, TieCounter* counter)
+    : counter_(counter) {
+  for (const auto& [id, place] : places) {
+    const WeightView* view = weights.Find(id);
+    if (view == nullptr || place.block < 1) continue;
+    Matrix matrix{.block = static_cast<size_t>(place.block)};
+    if (theirs != nullptr && !place.input.empty())
+      if (const auto value = theirs->values_.find(place.input); value != theirs->values_.end())
+        matrix.theirs = &value->second;
+    matrices_[view] = matrix;
+  }
 }
 
 void Int8Rounder::Input(const WeightView& weight, bool, std::span<const int64_t> positions,
                         MatrixView<float> rows) const {
-  const auto found = blocks.find(weight.data);
-  if (found == blocks.end()) return;
-  const auto block = static_cast<size_t>(found->second);
-  TheirInputs::Value* value = nullptr;
-  if (theirs != nullptr)
-    if (const auto of = theirs->of_.find(weight.data); of != theirs->of_.end()) value = of->second;
+  const auto found = matrices_.find(&weight);
+  if (found == matrices_.end()) return;
+  const auto [block, value] = found->second;
   for (size_t t = 0; t < rows.rows; ++t) {
     const std::span<float> x = rows.row(t);
-    const float* other = value == nullptr ? nullptr : theirs->Row(*value, positions[t], x.size());
+    const float* other =
+        value == nullptr ? nullptr : TheirInputs::Row(*value, positions[t], x.size());
     TieCount count;
     for (size_t begin = 0; begin < x.size(); begin += block) {
       const size_t size = std::min(block, x.size() - begin);
@@ -101,13 +109,14 @@ void Int8Rounder::Input(const WeightView& weight, bool, std::span<const int64_t>
       else
         RoundBlock(x.subspan(begin, size), {other + begin, size}, count);
     }
-    if (other == nullptr) continue;
+    if (other == nullptr || counter_ == nullptr) continue;
     const auto at = static_cast<size_t>(positions[t]);
-    if (value->counted.size() <= at) value->counted.resize(at + 1);
-    if (value->counted[at]) continue;
-    value->counted[at] = true;
-    if (theirs->counts_.size() <= at) theirs->counts_.resize(at + 1);
-    theirs->counts_[at] += count;
+    std::vector<bool>& counted = counter_->counted_[value];
+    if (counted.size() <= at) counted.resize(at + 1);
+    if (counted[at]) continue;
+    counted[at] = true;
+    if (counter_->counts_.size() <= at) counter_->counts_.resize(at + 1);
+    counter_->counts_[at] += count;
   }
 }
 

@@ -12,11 +12,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "model/weights.h"
 #include "reference/rounder.h"
 
 namespace lockstep {
@@ -36,47 +36,68 @@ struct TieCount {
   TieCount& operator+=(const TieCount& more);
 };
 
+// Where a graph rounds: by the matrix's place in the model, which an edit of its numbers leaves.
+struct RoundedPlace {
+  int64_t block = 0;  // columns that share a step
+  std::string input;  // what the matrix multiplies, as the graph calls it; empty: no value of it
+};
+using RoundedPlaces = std::map<WeightId, RoundedPlace>;
+
 // What the candidate multiplied along one sequence: rows of positions 0, 1, ...
 class TheirInputs {
  public:
-  // `matrices`: where each lies -> the name of what it multiplies.
-  explicit TheirInputs(const std::map<const std::byte*, std::string>& matrices);
+  TheirInputs() = default;
   TheirInputs(const TheirInputs&) = delete;
   TheirInputs& operator=(const TheirInputs&) = delete;
   // The next positions' rows of a value: [rows, columns] of the numbers given.
   void Append(const std::string& name, int64_t columns, std::span<const float> rows);
-  // Over the first `positions`.
-  TieCount Count(int64_t positions) const;
 
  private:
   friend class Int8Rounder;
   struct Value {
     size_t columns = 0;
     std::vector<float> rows;
-    std::vector<bool> counted;  // by position
   };
-  // Absent: not known.
-  const float* Row(const Value& value, int64_t position, size_t columns) const;
+  // nullptr: not known.
+  static const float* Row(const Value& value, int64_t position, size_t columns);
 
   std::map<std::string, Value> values_;
-  std::map<const std::byte*, Value*> of_;
-  std::vector<TieCount> counts_;  // by position
+};
+
+// Counts what was rounded along one sequence.
+class TieCounter {
+ public:
+  // Over the first `positions`.
+  TieCount Count(int64_t positions) const;
+
+ private:
+  friend class Int8Rounder;
+  std::map<const void*, std::vector<bool>> counted_;  // of each of their values, by position
+  std::vector<TieCount> counts_;                      // by position
 };
 
 class Int8Rounder : public Rounder<float> {
  public:
-  // Columns of a block, by where the matrix lies (WeightView::data). Others are not rounded.
-  std::map<const std::byte*, int64_t> blocks;
-  // Of the sequence that runs; not owned. nullptr: nothing is known of theirs.
-  TheirInputs* theirs = nullptr;
+  // For a model with these weights: their views are what it knows them by, so that they must stay
+  // where they are. `theirs`: of the sequence that runs, filled already; nullptr: nothing is known
+  // of it. Both are not owned; without a counter it may be used by several threads.
+  Int8Rounder(const RoundedPlaces& places, const Weights& weights,
+              const TheirInputs* theirs = nullptr, TieCounter* counter = nullptr);
 
-  bool empty() const { return blocks.empty(); }
   void Input(const WeightView& weight, bool head, std::span<const int64_t> positions,
              MatrixView<float> rows) const override;
   void Queries(size_t, MatrixView<float>) const override {}
   void Keys(size_t, MatrixView<float>) const override {}
   void Values(size_t, MatrixView<float>) const override {}
   void AttentionWeights(std::span<float>) const override {}
+
+ private:
+  struct Matrix {
+    size_t block = 0;
+    const TheirInputs::Value* theirs = nullptr;
+  };
+  std::map<const WeightView*, Matrix> matrices_;
+  TieCounter* counter_;
 };
 
 }  // namespace lockstep

@@ -10,24 +10,25 @@ namespace {
 
 constexpr int64_t kBlock = 4;
 
-// One matrix, "x" its input.
-struct Matrix {
-  std::byte place{};
-  WeightView view() const { return {.data = &place, .rows = 1, .cols = kBlock}; }
-};
+// Matrices whose numbers do not matter.
+const WeightId kMatrix{Role::kQProj, Part::kWeight, 0, -1};
+Weights Of(std::span<const WeightId> ids) {
+  Weights weights;
+  for (const WeightId& id : ids) weights.Set(id, {.rows = 1, .cols = kBlock});
+  return weights;
+}
 
 // A row at position 0, rounded, `theirs` known.
 std::vector<float> Rounded(std::vector<float> ours, const std::vector<float>& theirs,
                            TieCount* count = nullptr) {
-  const Matrix matrix;
-  Int8Rounder rounder;
-  rounder.blocks[&matrix.place] = kBlock;
-  TheirInputs inputs({{&matrix.place, "x"}});
+  const Weights weights = Of(std::span(&kMatrix, 1));
+  TheirInputs inputs;
   if (!theirs.empty()) inputs.Append("x", static_cast<int64_t>(theirs.size()), theirs);
-  rounder.theirs = &inputs;
+  TieCounter counter;
+  const Int8Rounder rounder({{kMatrix, {kBlock, "x"}}}, weights, &inputs, &counter);
   const std::vector<int64_t> positions = {0};
-  rounder.Input(matrix.view(), false, positions, {ours.data(), 1, ours.size()});
-  if (count != nullptr) *count = inputs.Count(1);
+  rounder.Input(*weights.Find(kMatrix), false, positions, {ours.data(), 1, ours.size()});
+  if (count != nullptr) *count = counter.Count(1);
   return ours;
 }
 
@@ -81,26 +82,43 @@ TEST(Int8Rounder, RowsOfAnotherShapeAreNotKnown) {
 }
 
 TEST(Int8Rounder, RowsAreFoundByPositionAndCountedOnceForSeveralMatrices) {
-  const Matrix a, b, other;
-  Int8Rounder rounder;
-  rounder.blocks[&a.place] = rounder.blocks[&b.place] = kBlock;
-  TheirInputs inputs({{&a.place, "x"}, {&b.place, "x"}});
+  const WeightId a = kMatrix, b{Role::kKProj, Part::kWeight, 0, -1},
+                 other{Role::kOProj, Part::kWeight, 0, -1};
+  const Weights weights = Of(std::vector{a, b, other});
+  TheirInputs inputs;
   inputs.Append("x", kBlock, std::vector<float>{127, 1, 1, 1, 127, 2.501f, 1, 1});  // 0, 1
   inputs.Append("x", kBlock, std::vector<float>{127, 3, 5.501f, 1});                // 2
-  rounder.theirs = &inputs;
-  const auto round = [&](const Matrix& matrix) {
+  TieCounter counter;
+  const Int8Rounder rounder({{a, {kBlock, "x"}}, {b, {kBlock, "x"}}}, weights, &inputs, &counter);
+  const auto round = [&](const WeightId& matrix) {
     std::vector<float> rows = {127, 3, 5.499f, 1, 127, 2.499f, 1, 1};
     const std::vector<int64_t> positions = {2, 1};
-    rounder.Input(matrix.view(), false, positions, {rows.data(), 2, kBlock});
+    rounder.Input(*weights.Find(matrix), false, positions, {rows.data(), 2, kBlock});
     return rows;
   };
   const std::vector<float> rounded = {127, 3, 6, 1, 127, 3, 1, 1};
   EXPECT_EQ(round(a), rounded);
   EXPECT_EQ(round(b), rounded);
   EXPECT_EQ(round(other), (std::vector<float>{127, 3, 5.499f, 1, 127, 2.499f, 1, 1}));
-  EXPECT_EQ(inputs.Count(3).numbers, 8);
-  EXPECT_EQ(inputs.Count(3).ties, 2);
-  EXPECT_EQ(inputs.Count(2).ties, 1);
+  EXPECT_EQ(counter.Count(3).numbers, 8);
+  EXPECT_EQ(counter.Count(3).ties, 2);
+  EXPECT_EQ(counter.Count(2).ties, 1);
+}
+
+// An edit makes new numbers, or takes another place's: what is rounded stays what was there.
+TEST(Int8Rounder, AMatrixIsKnownByItsPlaceAlone) {
+  const WeightId a = kMatrix, b{Role::kKProj, Part::kWeight, 0, -1};
+  Weights weights = Of(std::vector{a, b});
+  const float numbers[kBlock] = {};
+  for (const WeightId& id : {a, b})
+    weights.Set(id, {.data = reinterpret_cast<const std::byte*>(numbers), .rows = 1, .cols = 4});
+  const Int8Rounder rounder({{a, {kBlock, "x"}}}, weights);
+  std::vector<float> rows = {127, 0.4f, 1, 1};
+  const std::vector<int64_t> positions = {0};
+  rounder.Input(*weights.Find(b), false, positions, {rows.data(), 1, kBlock});
+  EXPECT_EQ(rows[1], 0.4f);
+  rounder.Input(*weights.Find(a), false, positions, {rows.data(), 1, kBlock});
+  EXPECT_EQ(rows[1], 0);
 }
 
 }  // namespace

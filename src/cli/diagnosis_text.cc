@@ -87,10 +87,11 @@ std::string DiagnosisText(const Diagnosis& d, std::string_view reference,
     out += fmt::format("\nrunner-up for edit {}: {} leaves max |Δ| {}\n", d.runner_up->replaces + 1,
                        ToString(d.runner_up->hypothesis.edit),
                        Scientific(d.runner_up->distance.max_abs));
-  out += fmt::format("\n{}: {}\n", DiagnosisVerdictName(d.verdict), d.sentence);
+  out += fmt::format("\n{}{}{}: {}\n", DiagnosisVerdictName(d.verdict), base.empty() ? "" : " ",
+                     base, d.sentence);
   out += fmt::format("tried {} edits in {} comparisons, {}\n", d.hypotheses, d.evaluations,
                      HumanSeconds(d.seconds));
-  if (!d.causes.empty() && base.empty())
+  if (!d.causes.empty())
     out += fmt::format("reproduce: lockstep verify {} {} --edit-reference {}\n",
                        ShellWord(reference), ShellWord(candidate), ShellWord(ToString(d.edit)));
   return out;

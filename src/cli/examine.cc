@@ -102,8 +102,8 @@ std::vector<Hypothesis> HypothesesOf(const AuditReport& report) {
 }
 
 Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector<Probe> probes,
-                             DiagnoseOptions options, OnnxTaps* inside, ThreadPool& pool,
-                             const Progress& progress) {
+                             DiagnoseOptions options, OnnxTaps* inside, RoundedReference* rounded,
+                             ThreadPool& pool, const Progress& progress) {
   const size_t differing = probes.size();
   const bool any_prompt = candidate.Can().any_prompt;
   if (any_prompt) {
@@ -120,12 +120,25 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
       allowed *= kRoundingMultiple;
     }
     options.allowed.push_back(allowed);
+    if (rounded != nullptr) {
+      LS_TRY(auto inputs, rounded->InputsAlong(run, progress));
+      options.rounding.emplace_back(
+          [places = rounded->places(),
+           theirs = std::shared_ptr<const TheirInputs>(std::move(inputs))](const Weights& weights) {
+            return std::make_unique<const Int8Rounder>(places, weights, theirs.get());
+          });
+    }
     runs.push_back(std::move(run));
   }
   // Where only greedy steps differ (a window crossed by them), the prompt's taps agree: the next.
   for (size_t i = 0; inside != nullptr && i < differing; ++i) {
-    LS_RETURN_IF_ERROR(inside->AddTo(runs[i], model, pool, progress));
-    LS_TRY(const auto first, FirstDifferentTap(model, std::span(&runs[i], 1), pool));
+    const std::span<const RounderFor> rounding =
+        rounded == nullptr ? std::span<const RounderFor>() : std::span(&options.rounding[i], 1);
+    LS_RETURN_IF_ERROR(inside->AddTo(runs[i], model, pool, progress,
+                                     rounding.empty() ? RounderFor() : rounding[0],
+                                     options.least_tolerance));
+    LS_TRY(const auto first, FirstDifferentTap(model, std::span(&runs[i], 1), pool, rounding,
+                                               options.least_tolerance));
     if (first) break;
   }
   LS_TRY(Diagnosis diagnosis, Diagnose(model, runs, options, pool, progress));
@@ -154,26 +167,28 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   Verification& v = out.verification;
   v.notes.insert(v.notes.end(), notes.begin(), notes.end());
   const int64_t unshown = out.audit ? UnshownFaults(*out.audit) : 0;
-  if (v.verdict == Verdict::kMatch && unshown > 0)
+  const auto tell_unshown = [&] {
+    if (v.verdict == Verdict::kDiffers || unshown == 0) return;
     v.sentence += fmt::format(
         "; but {} found without running it (above) did not show on these prompts: it is not the "
         "same model",
         unshown == 1 ? "what was" : fmt::format("{} things", unshown));
+  };
+  if (v.verdict == Verdict::kMatch) tell_unshown();
   // Where only a passage differs it is the cache, and no edit of the model explains that.
   if (!PromptsDiffer(v) || v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
 
   if (out.audit && onnx != nullptr && Quantized(*out.audit)) {
-    auto compared = CompareOnOwnCodes(checkpoint->model(), *onnx, *out.audit, candidate,
-                                      options.verify, v, pool, progress);
+    auto compared = CompareOnOwnCodes(*checkpoint, *onnx, *out.audit, candidate, options.verify, v,
+                                      pool, progress);
     if (!compared && IsInterrupted(compared.error())) return tl::unexpected(compared.error());
     if (compared)
       out.own_codes = *std::move(compared);
     else
       v.notes.push_back(
           fmt::format("the candidate's own codes were not tried: {}", compared.error().message));
-    if (out.own_codes)
-      out.base = fmt::format("with the candidate's own {} quantized matrices",
-                             out.own_codes->weights.replaced);
+    if (out.own_codes) out.base = out.own_codes->Words();
+    tell_unshown();
     if (v.verdict != Verdict::kDiffers || (out.own_codes && out.own_codes->passage_alone)) {
       if (out.own_codes) out.own_codes->weights.model = {};  // as large as the model in fp32
       return out;
@@ -195,10 +210,23 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   if (out.audit) diagnose.audit = HypothesesOf(*out.audit);
   std::optional<OnnxTaps> inside;
   if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
+  std::unique_ptr<ReferenceSubject> on_codes;
+  std::optional<RoundedReference> rounded;
+  if (out.own_codes && !out.own_codes->weights.rounds.empty()) {
+    on_codes = out.own_codes->Subject(*checkpoint, pool);
+    rounded.emplace(out.own_codes->weights.rounds, *on_codes, candidate, *onnx);
+    diagnose.least_tolerance = kEmulatedRounding;
+  }
   auto diagnosis =
       DiagnoseOn(out.own_codes ? out.own_codes->weights.model : checkpoint->model(), candidate,
-                 ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr, pool, progress);
+                 ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
+                 rounded ? &*rounded : nullptr, pool, progress);
   if (!diagnosis && IsInterrupted(diagnosis.error())) return tl::unexpected(diagnosis.error());
+  if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && out.own_codes)
+    v.sentence += fmt::format(
+        "; beside the causes told below its weights are quantized: they are "
+        "told {}",
+        out.base);
   // That no cause can be looked for takes nothing from the verdict.
   if (diagnosis)
     out.diagnosis = *std::move(diagnosis);

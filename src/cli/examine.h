@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/onnx_taps.h"
 #include "cli/own_codes.h"
+#include "cli/rounded_reference.h"
 #include "subjects/reference_subject.h"
 #include "verify/diagnose.h"
 #include "verify/verify.h"
@@ -30,8 +31,8 @@ struct Examination {
   Verification verification;
   std::optional<AuditReport> audit;
   std::optional<Diagnosis> diagnosis;
-  // What the reference was before it was edited, where that is not the checkpoint alone: "with the
-  // candidate's 4-bit weights". Empty: nothing.
+  // What the reference was before it was edited, where that is not the checkpoint alone:
+  // OwnCodes::Words(). Empty: nothing.
   std::string base;
   std::optional<OwnCodes> own_codes;  // of a quantized graph that differs
 };
@@ -55,10 +56,11 @@ void AddLongest(CLI::App& verb, int64_t& longest);
 
 // Why the candidate differs from `model` on `probes`, on which it is run (again); until one of them
 // shows where inside the model that begins, also with its intermediates (`inside`: the way to them;
-// may be nullptr).
+// may be nullptr). Every evaluation rounds as the candidate does with `rounded`, which runs `model`
+// (nullptr: none).
 Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector<Probe> probes,
-                             DiagnoseOptions options, OnnxTaps* inside, ThreadPool& pool,
-                             const Progress& progress);
+                             DiagnoseOptions options, OnnxTaps* inside, RoundedReference* rounded,
+                             ThreadPool& pool, const Progress& progress);
 
 // What an audit found, as guesses for a diagnosis.
 std::vector<Hypothesis> HypothesesOf(const AuditReport& report);

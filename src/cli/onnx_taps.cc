@@ -11,8 +11,9 @@ namespace {
 // Numbers of all taps together: the comparison holds each four times, thrice as a double.
 constexpr int64_t kMostNumbers = int64_t{24} << 20;
 
-// What the graph computes is no longer what a reference in fp32 computes, number by number.
-bool RoundsInside(const OnnxModel& model, const FoundDecoder& decoder) {
+// What the graph computes is no longer what a reference in fp32 computes, number by number, nor one
+// that rounds what matrices multiply.
+bool IsNarrow(const OnnxModel& model) {
   const auto narrow = [](OnnxType type) {
     return type == OnnxType::kFloat16 || type == OnnxType::kBFloat16;
   };
@@ -25,6 +26,10 @@ bool RoundsInside(const OnnxModel& model, const FoundDecoder& decoder) {
     if (node.op_type == "Cast" && narrow(static_cast<OnnxType>(node.Int("to").value_or(0))))
       return true;
   }
+  return false;
+}
+
+bool RoundsToInt8(const FoundDecoder& decoder) {
   return std::any_of(decoder.matrices.begin(), decoder.matrices.end(),
                      [](const auto& matrix) { return matrix.second.int8_block.has_value(); });
 }
@@ -82,7 +87,8 @@ std::optional<TraceTensor> RowsOfTokens(const TraceTensor& value, int64_t ids) {
 OnnxTaps::OnnxTaps(OnnxSubject& candidate, const FoundDecoder& decoder)
     : candidate_(candidate),
       values_(TapsOf(candidate.model(), decoder)),
-      rounds_(RoundsInside(candidate.model(), decoder)) {}
+      narrow_(IsNarrow(candidate.model())),
+      int8_(RoundsToInt8(decoder)) {}
 
 template <typename Wanted>
 Result<std::map<std::string, TraceTensor>> OnnxTaps::Read(const PromptTrace& run,
@@ -109,9 +115,10 @@ Result<std::map<std::string, TraceTensor>> OnnxTaps::Read(const PromptTrace& run
 }
 
 Status OnnxTaps::AddTo(PromptTrace& run, const Model& reference, ThreadPool& pool,
-                       const Progress& progress) {
+                       const Progress& progress, const RounderFor& rounder,
+                       double least_tolerance) {
   if (values_.empty()) return {};
-  if (rounds_) {
+  if (narrow_ || (int8_ && !rounder)) {
     notes_.emplace_back(
         "the graph computes in fewer bits than fp32: where inside it the two part was not looked "
         "for");
@@ -140,7 +147,8 @@ Status OnnxTaps::AddTo(PromptTrace& run, const Model& reference, ThreadPool& poo
     return {};
   }
   LS_RETURN_IF_ERROR(read(IsStream));
-  const auto first = FirstDifferentTap(reference, std::span(&run, 1), pool);
+  const auto first = FirstDifferentTap(reference, std::span(&run, 1), pool, std::span(&rounder, 1),
+                                       least_tolerance);
   if (!first) {
     notes_.push_back(fmt::format("no place inside the graph: {}", first.error().message));
     return {};

@@ -14,6 +14,7 @@
 #include "audit/decoder.h"
 #include "base/thread_pool.h"
 #include "model/model.h"
+#include "reference/rounder.h"
 #include "subjects/onnx_subject.h"
 #include "trace/trace.h"
 
@@ -25,10 +26,11 @@ class OnnxTaps {
   OnnxTaps(OnnxSubject& candidate, const FoundDecoder& decoder);
 
   // Fills run.taps. Where all of them would take too much memory, the residual stream between the
-  // layers first, and then what lies inside the layer that differs first from `reference`. Fails
-  // with Interrupted() alone.
-  Status AddTo(PromptTrace& run, const Model& reference, ThreadPool& pool,
-               const Progress& progress);
+  // layers first, and then what lies inside the layer that differs first from `reference`, rounded
+  // by `rounder` as the graph rounds to int8 (absent: there is none). Fails with Interrupted()
+  // alone.
+  Status AddTo(PromptTrace& run, const Model& reference, ThreadPool& pool, const Progress& progress,
+               const RounderFor& rounder = {}, double least_tolerance = 0);
 
   // The node that computes a tap: `MatMul "/model/layers.0/mlp/gate_proj/MatMul"`; or nothing.
   std::string OperationAt(const TapPlace& place) const;
@@ -43,7 +45,7 @@ class OnnxTaps {
 
   OnnxSubject& candidate_;
   std::map<std::string, std::string> values_;  // TapName -> value
-  bool rounds_ = false;
+  bool narrow_ = false, int8_ = false;         // what it computes in
   std::vector<std::string> notes_;
 };
 

@@ -59,7 +59,7 @@ Result<std::optional<std::string>> CompareUnresolved(RoundedReference& rounded,
   if (2 * static_cast<size_t>(exact) <= first.prompts.size()) return std::nullopt;
   double worst_share = 0;
   std::vector<std::unique_ptr<Rounder<float>>> rounders;
-  rounders.push_back(std::make_unique<Int8Rounder>(weights.rounder));
+  rounders.push_back(std::make_unique<Int8Rounder>(weights.rounds, subject.model().weights));
   for (size_t i = 0; i < whole.prompts.size(); ++i) {
     const PromptComparison& p = whole.prompts[i];
     if (GivesLogits(p)) continue;
@@ -78,15 +78,15 @@ Result<std::optional<std::string>> CompareUnresolved(RoundedReference& rounded,
 
 }  // namespace
 
-Result<std::optional<OwnCodes>> CompareOnOwnCodes(const Model& reference, OnnxSubject& onnx,
-                                                  const AuditReport& audit, Subject& candidate,
-                                                  const VerifyOptions& options, Verification& v,
-                                                  ThreadPool& pool, const Progress& progress) {
+Result<std::optional<OwnCodes>> CompareOnOwnCodes(const ReferenceSubject& reference,
+                                                  OnnxSubject& onnx, const AuditReport& audit,
+                                                  Subject& candidate, const VerifyOptions& options,
+                                                  Verification& v, ThreadPool& pool,
+                                                  const Progress& progress) {
   OwnCodes own;
-  LS_TRY(own.weights, WithWeightsOf(reference, onnx.model(), audit));
+  LS_TRY(own.weights, WithWeightsOf(reference.model(), onnx.model(), audit));
   if (own.weights.replaced == 0) return std::nullopt;
-  const auto subject =
-      ReferenceSubject::Create(own.weights.model, LoadTextModelOrNote(reference.checkpoint), pool);
+  const auto subject = own.Subject(reference, pool);
   LS_TRY(const Verification plain, Verify(*subject, candidate, options, progress));
   own.before = WorstOf(v);
   own.plain = WorstOf(plain);
@@ -109,13 +109,13 @@ Result<std::optional<OwnCodes>> CompareOnOwnCodes(const Model& reference, OnnxSu
                          v.prompts.size(), own.plain, own.before));
     return own;
   }
-  if (own.weights.rounder.empty()) {
+  if (own.weights.rounds.empty()) {
     v.notes.push_back(fmt::format(
         "on the candidate's own codes its logits are {:.2e} from the reference's", own.plain));
     return own;
   }
 
-  RoundedReference rounded(own.weights, *subject, candidate, onnx);
+  RoundedReference rounded(own.weights.rounds, *subject, candidate, onnx);
   VerifyOptions prompts_alone = options;
   prompts_alone.passages = false;
   LS_TRY(const Verification whole, Verify(rounded, candidate, prompts_alone, progress));
@@ -154,6 +154,17 @@ Result<std::optional<OwnCodes>> CompareOnOwnCodes(const Model& reference, OnnxSu
   ConcludePassages(v);
   own.passage_alone = v.verdict == Verdict::kDiffers;
   return own;
+}
+
+std::unique_ptr<ReferenceSubject> OwnCodes::Subject(const ReferenceSubject& reference,
+                                                    ThreadPool& pool) const {
+  return ReferenceSubject::Create(weights.model, LoadTextModelOrNote(weights.model.checkpoint),
+                                  pool, ReferenceSubject::Precision::kFloat, reference.run());
+}
+
+std::string OwnCodes::Words() const {
+  return fmt::format("on the candidate's own codes ({} matrices){}", weights.replaced,
+                     weights.rounds.empty() ? "" : ", with its int8 rounding of activations");
 }
 
 bool PromptsDiffer(const Verification& v) {

@@ -3,6 +3,7 @@
 // two.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "subjects/onnx_subject.h"
+#include "subjects/reference_subject.h"
 #include "verify/verify.h"
 
 namespace lockstep {
@@ -29,15 +31,22 @@ struct OwnCodes {
   double moved = 0;
   // What the prompts show is explained; another way of filling the cache differs still.
   bool passage_alone = false;
+
+  // The reference on them, under the run of `reference`. Rounds nothing by itself.
+  std::unique_ptr<ReferenceSubject> Subject(const ReferenceSubject& reference,
+                                            ThreadPool& pool) const;
+  // "on the candidate's own codes (30 matrices), with its int8 rounding of activations"
+  std::string Words() const;
 };
 
 // `v` is what `candidate`, which runs the graph of `onnx`, gave against `reference` (the verdict:
 // differs). Where its codes explain that, v gets the verdict and a sentence with the numbers, and
 // where they do not, a note of what is left. Absent where no weight of the graph is quantized.
-Result<std::optional<OwnCodes>> CompareOnOwnCodes(const Model& reference, OnnxSubject& onnx,
-                                                  const AuditReport& audit, Subject& candidate,
-                                                  const VerifyOptions& options, Verification& v,
-                                                  ThreadPool& pool, const Progress& progress);
+Result<std::optional<OwnCodes>> CompareOnOwnCodes(const ReferenceSubject& reference,
+                                                  OnnxSubject& onnx, const AuditReport& audit,
+                                                  Subject& candidate, const VerifyOptions& options,
+                                                  Verification& v, ThreadPool& pool,
+                                                  const Progress& progress);
 
 // Some prompt does, put as ever; not only another way of filling the cache.
 bool PromptsDiffer(const Verification& v);

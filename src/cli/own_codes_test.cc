@@ -58,7 +58,7 @@ std::optional<Residual> ResidualOf(const Export& e) {
   if (!weights) return std::nullopt;
   const auto subject = ReferenceSubject::Create(weights->model, {}, pool);
   CachingSubject candidate(**onnx);
-  RoundedReference rounded(*weights, *subject, candidate, **onnx);
+  RoundedReference rounded(weights->rounds, *subject, candidate, **onnx);
   Residual out;
   for (const PromptTrace& prompt : golden->prompts) {
     Probe probe{.name = prompt.name, .ids = prompt.ids, .all_positions = true};

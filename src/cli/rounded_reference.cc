@@ -10,19 +10,17 @@
 
 namespace lockstep {
 
-RoundedReference::RoundedReference(CandidateWeights& weights, ReferenceSubject& subject,
+RoundedReference::RoundedReference(const RoundedPlaces& places, ReferenceSubject& subject,
                                    Subject& candidate, OnnxSubject& onnx)
-    : weights_(weights), subject_(subject), candidate_(candidate), onnx_(onnx) {
+    : places_(places), subject_(subject), candidate_(candidate), onnx_(onnx) {
   std::set<std::string> names;
-  for (const auto& [id, view] : weights.model.weights.all()) {
-    const auto input = weights.inputs.find(view.data);
-    if (input != weights.inputs.end() && names.insert(input->second).second) columns_ += view.cols;
+  for (const auto& [id, place] : places_) {
+    const WeightView* view = subject.model().weights.Find(id);
+    if (view != nullptr && !place.input.empty() && names.insert(place.input).second)
+      columns_ += view->cols;
   }
   names_.assign(names.begin(), names.end());
-  subject_.RoundWith(&weights_.rounder);
 }
-
-RoundedReference::~RoundedReference() { subject_.RoundWith(nullptr); }
 
 Status RoundedReference::Read(const PromptTrace& run, TheirInputs& out, const Progress& progress) {
   if (names_.empty()) return {};
@@ -64,24 +62,32 @@ Status RoundedReference::Read(const PromptTrace& run, TheirInputs& out, const Pr
   return onnx_.Along(*session_, run.ids, tokens, names_, take, progress);
 }
 
+Result<std::unique_ptr<TheirInputs>> RoundedReference::InputsAlong(const PromptTrace& theirs,
+                                                                   const Progress& progress) {
+  auto inputs = std::make_unique<TheirInputs>();
+  if (const Status read = Read(theirs, *inputs, progress); !read) {
+    if (IsInterrupted(read.error())) return tl::unexpected(read.error());
+    notes_.push_back(fmt::format("{}: {}", theirs.name, read.error().message));
+  }
+  return inputs;
+}
+
 Result<PromptTrace> RoundedReference::Run(const Probe& probe, const Progress& progress) {
   Probe asked = probe;
   asked.measure_noise = asked.hidden = false;
   LS_TRY(const PromptTrace theirs, candidate_.Run(asked, progress));
-  TheirInputs inputs(weights_.inputs);
-  if (const Status read = Read(theirs, inputs, progress); !read) {
-    if (IsInterrupted(read.error())) return tl::unexpected(read.error());
-    notes_.push_back(fmt::format("{}: {}", probe.name, read.error().message));
-  }
-  weights_.rounder.theirs = &inputs;
+  LS_TRY(const auto inputs, InputsAlong(theirs, progress));
+  TieCounter counter;
+  const Int8Rounder rounder(places_, subject_.model().weights, inputs.get(), &counter);
+  subject_.RoundWith(&rounder);
   auto ours = subject_.Run(probe, progress);
-  weights_.rounder.theirs = nullptr;
+  subject_.RoundWith(nullptr);
   if (!ours) return ours;
   const auto equal = std::mismatch(ours->greedy.begin(), ours->greedy.end(), theirs.greedy.begin(),
                                    theirs.greedy.end())
                          .first -
                      ours->greedy.begin();
-  ties_ += inputs.Count(static_cast<int64_t>(probe.ids.size()) + equal);
+  ties_ += counter.Count(static_cast<int64_t>(probe.ids.size()) + equal);
   return ours;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "audit/candidate_weights.h"
+#include "audit/int8_rounder.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/reference_subject.h"
 
@@ -16,11 +16,10 @@ namespace lockstep {
 
 class RoundedReference : public Subject {
  public:
-  // All must outlive this. `weights` are what `subject` runs on, made of the graph of `onnx`;
-  // `candidate` runs the same graph.
-  RoundedReference(CandidateWeights& weights, ReferenceSubject& subject, Subject& candidate,
+  // All must outlive this. `subject` runs on the weights of the graph of `onnx`, which rounds in
+  // front of the matrices `places`; `candidate` runs the same graph.
+  RoundedReference(const RoundedPlaces& places, ReferenceSubject& subject, Subject& candidate,
                    OnnxSubject& onnx);
-  ~RoundedReference() override;
 
   std::string Name() const override { return subject_.Name(); }
   Abilities Can() const override { return subject_.Can(); }
@@ -36,6 +35,12 @@ class RoundedReference : public Subject {
   }
   Result<PromptTrace> Run(const Probe& probe, const Progress& progress) override;
 
+  // What the graph multiplied along what it gave (a prompt and its greedy steps); where that cannot
+  // be told, what is known of it, and a note.
+  Result<std::unique_ptr<TheirInputs>> InputsAlong(const PromptTrace& theirs,
+                                                   const Progress& progress);
+  const RoundedPlaces& places() const { return places_; }
+
   // Over all that was run, as long as both chose the same tokens.
   const TieCount& ties() const { return ties_; }
   // How far giving those values moved the graph's own logits: an operator that is not fused with
@@ -45,7 +50,7 @@ class RoundedReference : public Subject {
  private:
   Status Read(const PromptTrace& run, TheirInputs& out, const Progress& progress);
 
-  CandidateWeights& weights_;
+  const RoundedPlaces& places_;
   ReferenceSubject& subject_;
   Subject& candidate_;
   OnnxSubject& onnx_;

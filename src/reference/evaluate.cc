@@ -30,7 +30,7 @@ class StreamSink : public TapSink<T> {
 // As a runtime with a cache is called: the prompt, then token by token.
 template <typename T>
 Result<std::vector<T>> Stepped(Interpreter<T>& interpreter, const EvaluatedSequence& sequence,
-                               std::span<const int32_t> vocabulary) {
+                               std::span<const int32_t> vocabulary, const Rounder<T>* rounder) {
   Sequence<T> state = interpreter.NewSequence();
   const std::span<const int32_t> ids = sequence.ids;
   std::vector<T> out;
@@ -38,7 +38,7 @@ Result<std::vector<T>> Stepped(Interpreter<T>& interpreter, const EvaluatedSeque
   for (size_t begin = 0; begin < ids.size();) {
     const size_t count = begin == 0 ? static_cast<size_t>(sequence.prompt) : 1;
     LS_TRY(const MatrixView<const T> logits,
-           interpreter.Append(state, ids.subspan(begin, count), LogitsFor::kAll));
+           interpreter.Append(state, ids.subspan(begin, count), LogitsFor::kAll, nullptr, rounder));
     for (; wanted != sequence.positions.end() && *wanted < static_cast<int64_t>(begin + count);
          ++wanted) {
       const std::span<const T> row = logits.row(static_cast<size_t>(*wanted) - begin);
@@ -81,9 +81,9 @@ template <typename T>
 Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
                                 const EvaluatedSequence& sequence,
                                 std::span<const int32_t> vocabulary, const RunSpec& run, int first,
-                                const Stream* stream, Stream* keep) {
+                                const Stream* stream, Stream* keep, const Rounder<T>* rounder) {
   Interpreter<T> interpreter(spec, weights, pool, run);
-  if (DependsOnCalls(spec, run)) return Stepped(interpreter, sequence, vocabulary);
+  if (DependsOnCalls(spec, run)) return Stepped(interpreter, sequence, vocabulary, rounder);
   std::vector<T> x;
   if (first < 0 || stream == nullptr || stream->before.empty()) {
     LS_TRY(x, interpreter.Embed(sequence.ids));
@@ -97,9 +97,9 @@ Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, T
   if (keep != nullptr) {
     StreamSink<T> sink(*keep, spec.layers.size(), x.size());
     keep->before[0].assign(x.begin(), x.end());
-    interpreter.RunLayers(first, rows, &sink);
+    interpreter.RunLayers(first, rows, &sink, rounder);
   } else {
-    interpreter.RunLayers(first, rows);
+    interpreter.RunLayers(first, rows, nullptr, rounder);
   }
   std::vector<T> wanted;
   wanted.reserve(sequence.positions.size() * hidden);
@@ -107,16 +107,18 @@ Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, T
     const auto row = rows.row(static_cast<size_t>(position));
     wanted.insert(wanted.end(), row.begin(), row.end());
   }
-  return interpreter.Head({wanted.data(), sequence.positions.size(), hidden}, vocabulary);
+  return interpreter.Head({wanted.data(), sequence.positions.size(), hidden}, vocabulary, rounder,
+                          sequence.positions);
 }
 
 template Result<std::vector<float>> Evaluate<float>(const ModelSpec&, const Weights&, ThreadPool&,
                                                     const EvaluatedSequence&,
                                                     std::span<const int32_t>, const RunSpec&, int,
-                                                    const Stream*, Stream*);
+                                                    const Stream*, Stream*, const Rounder<float>*);
 template Result<std::vector<double>> Evaluate<double>(const ModelSpec&, const Weights&, ThreadPool&,
                                                       const EvaluatedSequence&,
                                                       std::span<const int32_t>, const RunSpec&, int,
-                                                      const Stream*, Stream*);
+                                                      const Stream*, Stream*,
+                                                      const Rounder<double>*);
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "model/weights.h"
+#include "reference/rounder.h"
 #include "spec/model_spec.h"
 #include "spec/run_spec.h"
 
@@ -42,12 +43,12 @@ std::optional<int> FirstDifferentLayer(const ModelSpec& a, const ModelSpec& b,
 // Logits [positions, vocabulary] (all ids when none are given). `first` and `stream` say where to
 // begin: in front of layer `first`, with the stream of a model that is the same up to there; -1:
 // from the tokens on, and then `keep` receives the stream. What depends on calls neither keeps a
-// stream nor begins at one.
+// stream nor begins at one. With a rounder the stream must be of a model that was rounded alike.
 template <typename T>
 Result<std::vector<T>> Evaluate(const ModelSpec& spec, const Weights& weights, ThreadPool& pool,
                                 const EvaluatedSequence& sequence,
                                 std::span<const int32_t> vocabulary, const RunSpec& run = {},
                                 int first = -1, const Stream* stream = nullptr,
-                                Stream* keep = nullptr);
+                                Stream* keep = nullptr, const Rounder<T>* rounder = nullptr);
 
 }  // namespace lockstep

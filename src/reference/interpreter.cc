@@ -120,7 +120,9 @@ class Pass {
   }
 
   // Logits of the last `rows` rows of x into `logits` [rows, vocab_size], or [rows, vocabulary].
-  void Head(Matrix<T>& x, MatrixView<T> logits, std::span<const int32_t> vocabulary = {}) {
+  // They are the chunk's last positions, or `positions`.
+  void Head(Matrix<T>& x, MatrixView<T> logits, std::span<const int32_t> vocabulary = {},
+            std::span<const int64_t> positions = {}) {
     layer_ = -1;
     x = Normed(spec_.final_norm, Role::kFinalNorm, x);
     Put(Tap::kFinalNorm, -1, x);
@@ -129,7 +131,7 @@ class Pass {
     const WeightView* bias =
         spec_.lm_head.bias ? &weights_.Get(Role::kLmHead, -1, Part::kBias) : nullptr;
     Multiply(head, bias, true, x.view().block(x.rows - logits.rows, logits.rows), logits,
-             vocabulary);
+             vocabulary, positions);
     ApplyScale<T>(spec_.lm_head.logit_scale, logits);
     if (spec_.lm_head.logit_softcap)
       pool_.For(logits.rows,
@@ -644,13 +646,14 @@ Result<std::vector<T>> Interpreter<T>::Embed(std::span<const int32_t> ids) {
 }
 
 template <typename T>
-void Interpreter<T>::RunLayers(int first, MatrixView<T> x, TapSink<T>* taps) {
+void Interpreter<T>::RunLayers(int first, MatrixView<T> x, TapSink<T>* taps,
+                               const Rounder<T>* rounder) {
   Sequence<T> sequence = NewSequence();
   const auto length = static_cast<int64_t>(x.rows);
   for (size_t begin = 0; begin < x.rows; begin += kChunk) {
     const size_t count = std::min(kChunk, x.rows - begin);
     Pass<T> pass(spec_, weights_, pool_, run_, sequence, 0, sequence.length, count, length, taps,
-                 nullptr);
+                 rounder);
     Matrix<T> rows(count, x.cols);
     for (size_t t = 0; t < count; ++t)
       std::ranges::copy(x.row(begin + t), rows.view().row(t).begin());
@@ -663,14 +666,15 @@ void Interpreter<T>::RunLayers(int first, MatrixView<T> x, TapSink<T>* taps) {
 }
 
 template <typename T>
-std::vector<T> Interpreter<T>::Head(MatrixView<const T> x, std::span<const int32_t> vocabulary) {
+std::vector<T> Interpreter<T>::Head(MatrixView<const T> x, std::span<const int32_t> vocabulary,
+                                    const Rounder<T>* rounder, std::span<const int64_t> positions) {
   const size_t cols =
       vocabulary.empty() ? static_cast<size_t>(spec_.embedding.vocab_size) : vocabulary.size();
   Sequence<T> none;
-  Pass<T> pass(spec_, weights_, pool_, run_, none, 0, 0, x.rows, 0, nullptr, nullptr);
+  Pass<T> pass(spec_, weights_, pool_, run_, none, 0, 0, x.rows, 0, nullptr, rounder);
   Matrix<T> rows(x.rows, x.cols), logits(x.rows, cols);
   for (size_t t = 0; t < x.rows; ++t) std::ranges::copy(x.row(t), rows.view().row(t).begin());
-  pass.Head(rows, logits, vocabulary);
+  pass.Head(rows, logits, vocabulary, positions);
   return std::move(logits.data);
 }
 

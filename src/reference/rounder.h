@@ -4,12 +4,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 
 #include "base/matrix_view.h"
 #include "model/weight_view.h"
 
 namespace lockstep {
+
+class Weights;
 
 template <typename T>
 class Rounder {
@@ -27,5 +31,9 @@ class Rounder {
   // The softmax' weights of one query.
   virtual void AttentionWeights(std::span<T> weights) const = 0;
 };
+
+// What rounds a model with these weights, along one sequence, as another program does: for models
+// whose weights are edited. It, and what it gives, may be used by several threads at once.
+using RounderFor = std::function<std::unique_ptr<const Rounder<float>>(const Weights& weights)>;
 
 }  // namespace lockstep

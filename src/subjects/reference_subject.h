@@ -47,6 +47,7 @@ class ReferenceSubject : public Subject {
   void RoundWith(const Rounder<float>* rounder) { rounder_ = rounder; }
 
   const Model& model() const { return model_; }
+  const RunSpec& run() const { return single_.run(); }
   // Special tokens included; absent without a tokenizer.
   std::optional<std::string> TextOf(std::span<const int32_t> ids) const;
   // max |Δ| that a rounder makes in the fp32 logits of run's positions, on its ids and tokens: the

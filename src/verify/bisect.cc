@@ -12,6 +12,12 @@
 namespace lockstep {
 namespace {
 
+double Largest(const std::vector<double>& values) {
+  double largest = 0;
+  for (const double x : values) largest = std::max(largest, std::abs(x));
+  return largest;
+}
+
 // The candidate's intermediates of one prompt, by name: [ids * columns].
 using Intermediates = std::map<std::string, std::vector<double>>;
 
@@ -59,7 +65,8 @@ class Keeper : public TapSink<T> {
 
 template <typename T>
 Result<Intermediates> Reference(const Model& model, std::span<const int32_t> ids,
-                                const Intermediates& wanted, ThreadPool& pool) {
+                                const Intermediates& wanted, ThreadPool& pool,
+                                const Rounder<T>* rounder = nullptr) {
   Interpreter<T> interpreter(model.spec, model.weights, pool);
   Sequence<T> sequence = interpreter.NewSequence();
   Keeper<T> keeper(wanted);
@@ -68,7 +75,8 @@ Result<Intermediates> Reference(const Model& model, std::span<const int32_t> ids
   const LogitsFor which = logits_at == wanted.end()               ? LogitsFor::kNone
                           : logits_at->second.size() > vocab_size ? LogitsFor::kAll
                                                                   : LogitsFor::kLast;
-  LS_TRY([[maybe_unused]] const auto logits, interpreter.Append(sequence, ids, which, &keeper));
+  LS_TRY([[maybe_unused]] const auto logits,
+         interpreter.Append(sequence, ids, which, &keeper, rounder));
   return std::move(keeper.kept);
 }
 
@@ -84,20 +92,32 @@ std::pair<int, size_t> Order(const TapPlace& place) {
 
 Result<std::optional<TapPlace>> FirstDifferentTap(const Model& reference,
                                                   std::span<const PromptTrace> candidate,
-                                                  ThreadPool& pool) {
+                                                  ThreadPool& pool,
+                                                  std::span<const RounderFor> rounding,
+                                                  double least_tolerance) {
   std::optional<TapPlace> first;
-  for (const PromptTrace& trace : candidate) {
+  for (size_t i = 0; i < candidate.size(); ++i) {
+    const PromptTrace& trace = candidate[i];
     const Intermediates known = Known(trace, reference.spec.layers.size());
     if (known.empty()) continue;
     LS_TRY(const Intermediates single, Reference<float>(reference, trace.ids, known, pool));
     LS_TRY(const Intermediates exact, Reference<double>(reference, trace.ids, known, pool));
+    Intermediates rounded;
+    if (i < rounding.size() && rounding[i]) {
+      const auto rounder = rounding[i](reference.weights);
+      LS_TRY(rounded, Reference<float>(reference, trace.ids, known, pool, rounder.get()));
+    }
     for (const auto& [name, values] : known) {
       const auto place = ParseTapName(name);
       const auto mine = single.find(name);
       if (!place || mine == single.end() || mine->second.size() != values.size()) continue;
       if (first && Order(*first) <= Order(*place)) continue;
       const double noise = MaxAbsDifference(mine->second, exact.at(name));
-      if (MaxAbsDifference(mine->second, values) > Tolerance(noise)) first = *place;
+      const auto ours = rounded.find(name);
+      const double least = least_tolerance * std::max(1.0, Largest(values));
+      if (MaxAbsDifference(ours == rounded.end() ? mine->second : ours->second, values) >
+          std::max(Tolerance(noise), least))
+        first = *place;
     }
   }
   return first;

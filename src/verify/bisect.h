@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "model/model.h"
+#include "reference/rounder.h"
 #include "spec/taps.h"
 #include "trace/trace.h"
 
@@ -17,8 +18,13 @@ namespace lockstep {
 
 // Absent where no run has intermediates, or none of them differs. Of hidden states the place is the
 // output of the layer that made it.
+// Where the candidate rounds on purpose (`rounding`, of each run, or of none) the reference rounds
+// as well; a tap then differs from `least_tolerance` on, times its largest number where that is
+// above 1.
 Result<std::optional<TapPlace>> FirstDifferentTap(const Model& reference,
                                                   std::span<const PromptTrace> candidate,
-                                                  ThreadPool& pool);
+                                                  ThreadPool& pool,
+                                                  std::span<const RounderFor> rounding = {},
+                                                  double least_tolerance = 0);
 
 }  // namespace lockstep

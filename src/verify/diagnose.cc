@@ -38,10 +38,15 @@ class Search : private Trials {
     }
     LS_RETURN_IF_ERROR(FindFirst(root));
     CollectHypotheses();
-    LS_TRY(std::optional<EditedReference> found, AllThatWasSeen(root));
+    LS_TRY(std::optional<EditedReference> seen, AllThatWasSeen(root));
+    std::optional<EditedReference> found;
+    if (seen) {
+      LS_TRY(const bool proven, Proven(*seen));
+      if (proven) found = std::move(seen);
+    }
     for (const bool thorough : {false, true}) {
       if (found) break;
-      LS_TRY(found, FindEdits(root, thorough));
+      LS_TRY(found, FindEdits(root, seen, thorough));
       if (found || OutOfTime()) break;
       if (!thorough) {
         LS_TRY(found, FitNumbers(*this, root));
@@ -69,20 +74,30 @@ class Search : private Trials {
   // --- Searching ---
 
   // What a static look at the candidate saw, all of it at once: several faults together are the
-  // rule, and then no one of them need lower the residual.
+  // rule, and then no one of them need lower the residual. What does nothing here is left out.
   Result<std::optional<EditedReference>> AllThatWasSeen(const EditedReference& root) {
-    const std::vector<size_t> seen = Of(Origin::kAudit);
+    std::vector<size_t> seen;
+    EditedReference node = root;
+    for (const size_t h : Of(Origin::kAudit)) {
+      int first = -1;
+      auto next = WithEdit(node, hypotheses_[h].edit, first);
+      if (!next) continue;
+      seen.push_back(h);
+      node = *std::move(next);
+    }
     if (seen.empty()) return std::nullopt;
-    LS_TRY(auto whole, Build(root, seen));
-    if (!whole) return std::nullopt;
-    LS_TRY(const bool proven, Proven(*whole));
-    return proven ? std::move(whole) : std::nullopt;
+    return Build(root, seen);
   }
 
   // Eager: goes on with what lowers the residual much, and tries the rest only where nothing does.
-  // Thorough: everything at every step, from more beginnings.
-  Result<std::optional<EditedReference>> FindEdits(const EditedReference& root, bool thorough) {
+  // Thorough: everything at every step, from more beginnings. `seen`: all that an audit saw, from
+  // which it begins as well where that is nearer; the rest may be one fault more.
+  Result<std::optional<EditedReference>> FindEdits(const EditedReference& root,
+                                                   const std::optional<EditedReference>& seen,
+                                                   bool thorough) {
     std::vector<EditedReference> beam(1, root);
+    if (seen && seen->hypotheses.size() > 1 && Lower(DistanceOf(*seen), out_.before))
+      beam.push_back(*seen);
     const size_t width = thorough ? 12 : 4;
     const size_t keep = IsSmall() ? (thorough ? 40 : 24) : 8;
     for (int depth = 1; depth <= options_.max_edits && !OutOfTime(); ++depth) {
@@ -197,7 +212,8 @@ class Search : private Trials {
       break;
     }
     if (!out_.first) return {};
-    LS_TRY(out_.first->tap, FirstDifferentTap(model_, candidate_, pool_));
+    LS_TRY(out_.first->tap, FirstDifferentTap(model_, candidate_, pool_, options_.rounding,
+                                              options_.least_tolerance));
     if (const auto& tap = out_.first->tap) {
       // After the last layer nothing is known: recordings lack that layer's own output.
       if (tap->tap == Tap::kEmbedding) first_layer_ = -1;

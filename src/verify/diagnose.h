@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/thread_pool.h"
 #include "model/model.h"
+#include "reference/rounder.h"
 #include "spec/fields.h"
 #include "spec/taps.h"
 #include "trace/trace.h"
@@ -35,6 +36,11 @@ struct DiagnoseOptions {
   double seconds = 80;
   // For each run (or none): what the candidate's declared rounding may add to the tolerance.
   std::vector<double> allowed;
+  // For each run (or none): what the candidate rounds on purpose, for the reference to round as
+  // well, in every evaluation.
+  std::vector<RounderFor> rounding;
+  // The tolerance is no less: two that round alike still differ in the order of their sums.
+  double least_tolerance = 0;
 };
 
 enum class DiagnosisVerdict {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
 #include "model/apply_edit.h"
 #include "verify/compare.h"
@@ -86,10 +88,17 @@ template <typename T>
 Result<std::vector<T>> LogitsOf(const EditedReference& edited, const Evidence& evidence, size_t run,
                                 ThreadPool& pool, int first, const EditedReference* base,
                                 Stream* keep, bool all_ids) {
+  const Evidence::Run& of = evidence.runs[run];
   const std::span<const int32_t> ids =
       all_ids ? std::span<const int32_t>() : std::span<const int32_t>(evidence.vocabulary);
-  return Evaluate<T>(edited.spec, *edited.weights, pool, evidence.runs[run].sequence, ids,
-                     edited.run, first, base == nullptr ? nullptr : &base->streams[run], keep);
+  const Stream* stream = base == nullptr ? nullptr : &base->streams[run];
+  if constexpr (std::is_same_v<T, float>) {
+    const auto rounder = of.rounding ? of.rounding(*edited.weights) : nullptr;
+    return Evaluate<T>(edited.spec, *edited.weights, pool, of.sequence, ids, edited.run, first,
+                       stream, keep, rounder.get());
+  }
+  return Evaluate<T>(edited.spec, *edited.weights, pool, of.sequence, ids, edited.run, first,
+                     stream, keep);
 }
 template Result<std::vector<float>> LogitsOf<float>(const EditedReference&, const Evidence&, size_t,
                                                     ThreadPool&, int, const EditedReference*,
@@ -109,24 +118,36 @@ Status Settle(EditedReference& edited, const Evidence& evidence, ThreadPool& poo
   return {};
 }
 
-Status MeasureNoise(const EditedReference& unedited, std::span<const double> allowed,
+Result<double> NoiseOf(const EditedReference& edited, const Evidence& evidence, size_t run,
+                       ThreadPool& pool) {
+  const EvaluatedSequence& sequence = evidence.runs[run].sequence;
+  LS_TRY(const std::vector<float> single,
+         Evaluate<float>(edited.spec, *edited.weights, pool, sequence, evidence.vocabulary,
+                         edited.run));
+  LS_TRY(const std::vector<double> exact, LogitsOf<double>(edited, evidence, run, pool));
+  double noise = 0;
+  for (size_t i = 0; i < single.size(); ++i) {
+    const double d = std::abs(static_cast<double>(single[i]) - exact[i]);
+    if (!std::isfinite(d)) return std::numeric_limits<double>::infinity();
+    noise = std::max(noise, d);
+  }
+  return noise;
+}
+
+Status MeasureNoise(const EditedReference& unedited, const DiagnoseOptions& options,
                     Evidence& evidence, ThreadPool& pool) {
   for (size_t r = 0; r < evidence.runs.size(); ++r) {
-    LS_TRY(const std::vector<float> single, LogitsOf<float>(unedited, evidence, r, pool));
-    LS_TRY(const std::vector<double> exact, LogitsOf<double>(unedited, evidence, r, pool));
     Evidence::Run& run = evidence.runs[r];
-    run.noise = 0;
-    for (size_t i = 0; i < single.size(); ++i) {
-      const double d = std::abs(static_cast<double>(single[i]) - exact[i]);
-      if (!std::isfinite(d))
-        return InputError(
-            "prompt {}: the reference's own logits are no numbers; `lockstep inspect` finds "
-            "weights that are damaged",
-            run.name);
-      run.noise = std::max(run.noise, d);
-    }
+    LS_TRY(run.noise, NoiseOf(unedited, evidence, r, pool));
+    if (!std::isfinite(run.noise))
+      return InputError(
+          "prompt {}: the reference's own logits are no numbers; `lockstep inspect` finds "
+          "weights that are damaged",
+          run.name);
     const size_t trace = evidence.trace[r];
-    run.tolerance = Tolerance(run.noise) + (trace < allowed.size() ? allowed[trace] : 0);
+    if (trace < options.rounding.size()) run.rounding = options.rounding[trace];
+    const double allowed = trace < options.allowed.size() ? options.allowed[trace] : 0;
+    run.tolerance = std::max(options.least_tolerance, Tolerance(run.noise) + allowed);
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include "faults/edit.h"
 #include "model/model.h"
 #include "reference/evaluate.h"
+#include "verify/diagnose.h"
 #include "verify/evidence.h"
 
 namespace lockstep {
@@ -37,7 +38,8 @@ EditedReference Unedited(const Model& model);
 std::optional<EditedReference> WithEdit(const EditedReference& base, const Edit& edit, int& first);
 
 // Logits [positions, columns] of one run of the evidence. `base` is the one that `first` was found
-// against; nullptr: from the tokens on. All ids of the vocabulary with `all_ids`.
+// against; nullptr: from the tokens on. All ids of the vocabulary with `all_ids`. In fp32 they are
+// rounded as the candidate rounds, where that is known of the run.
 template <typename T>
 Result<std::vector<T>> LogitsOf(const EditedReference& edited, const Evidence& evidence, size_t run,
                                 ThreadPool& pool, int first = -1,
@@ -47,9 +49,13 @@ Result<std::vector<T>> LogitsOf(const EditedReference& edited, const Evidence& e
 // Fills streams and scores.
 Status Settle(EditedReference& edited, const Evidence& evidence, ThreadPool& pool);
 
-// Noise and tolerance of every run: what fp32 differs from fp64 in the unedited model, and what the
-// candidate is allowed in addition (by trace; empty: nothing).
-Status MeasureNoise(const EditedReference& unedited, std::span<const double> allowed,
+// What fp32 differs from fp64 by at the run's logits, both without rounding on purpose.
+Result<double> NoiseOf(const EditedReference& edited, const Evidence& evidence, size_t run,
+                       ThreadPool& pool);
+
+// Of every run its rounding, noise and tolerance: that of the noise of the unedited model, and what
+// the candidate is allowed in addition, but no less than the options ask.
+Status MeasureNoise(const EditedReference& unedited, const DiagnoseOptions& options,
                     Evidence& evidence, ThreadPool& pool);
 
 }  // namespace lockstep

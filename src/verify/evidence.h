@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "model/model.h"
 #include "reference/evaluate.h"
+#include "reference/rounder.h"
 #include "trace/trace.h"
 
 namespace lockstep {
@@ -27,6 +28,7 @@ struct Evidence {
     std::vector<float> logits;   // [positions, columns]
     double noise = 0;            // max |fp32 - fp64| of the reference at these logits
     double tolerance = 0;
+    RounderFor rounding;  // of what is computed in fp32; empty: none
   };
   std::vector<Run> runs;            // the cheapest first
   std::vector<size_t> trace;        // of each run, which of the candidate's it is

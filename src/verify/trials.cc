@@ -37,7 +37,7 @@ Trials::Trials(const Model& model, std::span<const PromptTrace> candidate,
 Result<EditedReference> Trials::Begin() {
   LS_TRY(evidence_, GatherEvidence(model_.spec, candidate_));
   EditedReference root = Unedited(model_);
-  LS_RETURN_IF_ERROR(MeasureNoise(root, options_.allowed, evidence_, pool_));
+  LS_RETURN_IF_ERROR(MeasureNoise(root, options_, evidence_, pool_));
   LS_RETURN_IF_ERROR(Settle(root, evidence_, pool_));
   before_ = DistanceOf(root);
   return root;
@@ -153,12 +153,8 @@ Result<bool> Trials::Reaches(const EditedReference& edited) {
   if (DistanceOf(edited).max_abs > 0.05 * before_.max_abs) return false;
   for (size_t run = 0; run < evidence_.runs.size(); ++run) {
     if (edited.scores[run].times_tolerance <= 1) continue;
-    LS_TRY(const auto single, LogitsOf<float>(edited, evidence_, run, pool_));
-    LS_TRY(const auto exact, LogitsOf<double>(edited, evidence_, run, pool_));
-    double noise = 0;
-    for (size_t i = 0; i < single.size(); ++i)
-      noise = std::max(noise, std::abs(static_cast<double>(single[i]) - exact[i]));
-    if (!(edited.scores[run].max_abs <= Tolerance(noise))) return false;
+    LS_TRY(const double noise, NoiseOf(edited, evidence_, run, pool_));
+    if (!std::isfinite(noise) || !(edited.scores[run].max_abs <= Tolerance(noise))) return false;
   }
   return true;
 }
