@@ -229,6 +229,17 @@ class Comparer {
     return &*matrix->second.matrix.codes;
   }
 
+  // By less than the codes' own noise: seen on which side of them the numbers lie.
+  bool ScalesAreOff(const WeightId& id, const Rows& ref, const Rows& got) const {
+    StoredMatrix units = found().matrices.at(id).matrix;
+    const OnnxType type = graph_.model().tensors()[static_cast<size_t>(units.codes->scales)].type;
+    const double precision = type == OnnxType::kFloat16    ? 0x1p-11
+                             : type == OnnxType::kBFloat16 ? 0x1p-8
+                                                           : 0x1p-20;
+    units.codes->unit_scales = true;
+    return SidesOf(ref, got, OfMatrix(graph_, units), units.codes->block, precision).OneSided();
+  }
+
   WeightResult One(const WeightSlot& slot) const {
     WeightResult result;
     bool place_known = false;
@@ -264,7 +275,8 @@ class Comparer {
       result.state = WeightState::kZeroed;
     } else if (const BlockCodes* codes = CodesOf(slot.id);
                codes != nullptr && AreSoundCodes(sums, codes->bits) &&
-               EveryBlockFollows(ref, *got, codes->bits, codes->block)) {
+               EveryBlockFollows(ref, *got, codes->bits, codes->block) &&
+               !ScalesAreOff(slot.id, ref, *got)) {
       result.state = WeightState::kQuantized;
       result.bits = codes->bits;
       result.block = codes->block;
@@ -491,9 +503,10 @@ class Comparer {
     return true;
   }
 
-  // Scales that make the codes that are there follow the reference again: per block, the one with
-  // the least squared error. False when the codes are not sound with these either: a code, a zero
-  // point or an order that is wrong is no matter of scales.
+  // Scales that make the codes that are there follow the reference again: per block, one under
+  // which they are the nearest, else the one with the least squared error. False when the codes are
+  // not sound with these either: a code, a zero point or an order that is wrong is no matter of
+  // scales.
   bool RepairScales(const WeightSlot& slot, RawFinding& raw) const {
     const auto found = this->found().matrices.find(slot.id);
     if (found == this->found().matrices.end() || !found->second.matrix.codes) return false;
@@ -519,12 +532,14 @@ class Comparer {
       for (int64_t b = 0; b < codes.blocks; ++b) {
         const auto begin = static_cast<size_t>(b * codes.block);
         const auto end = static_cast<size_t>(std::min(matrix.cols, (b + 1) * codes.block));
+        const auto nearest = NearestScale(std::span(want).subspan(begin, end - begin),
+                                          row.subspan(begin, end - begin));
         double cw = 0, cc = 0;
         for (size_t c = begin; c < end; ++c) {
           cw += double{row[c]} * double{want[c]};
           cc += double{row[c]} * double{row[c]};
         }
-        fitted.push_back(AsStored(cc > 0 ? cw / cc : 0, scales.type));
+        fitted.push_back(AsStored(nearest ? *nearest : cc > 0 ? cw / cc : 0, scales.type));
         for (size_t c = begin; c < end; ++c) row[c] *= fitted.back();
       }
       sums.Add(want, row);

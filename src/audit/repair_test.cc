@@ -275,6 +275,20 @@ TEST(RepairScales, ScalesAreFittedToRightCodes) {
   EXPECT_TRUE(mended.healthy()) << All(mended);
 }
 
+TEST(RepairScales, AFewPercentAreSeenAndMended) {
+  const Faulty faulty([](const OnnxModel& m, OnnxPatch& p) {
+    Quantize(m, NodeOf(m, "MatMul", kDown), p, [](Codes& codes) {
+      for (double& scale : codes.scales) scale *= 1.03;
+    });
+  });
+  const Pair pair = faulty.LookAt();
+  EXPECT_NE(All(pair.report).find("the codes are right, and their scales are not"),
+            std::string::npos)
+      << All(pair.report);
+  const AuditReport mended = faulty.Mended(pair);
+  EXPECT_TRUE(mended.healthy()) << All(mended);
+}
+
 // Under no scales are these the checkpoint's numbers: fitting some would hide the fault.
 TEST(RepairScales, WrongCodesAreToBeExportedAgain) {
   void (*const spoilers[])(Codes&) = {

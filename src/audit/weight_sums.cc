@@ -72,6 +72,62 @@ bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t bits, int64_t b
   return true;
 }
 
+bool CodeSides::OneSided() const {
+  const int64_t misses = inward + outward;
+  return misses >= 16 && misses * 1000 >= codes &&
+         static_cast<double>(std::abs(inward - outward)) >= 0.8 * static_cast<double>(misses);
+}
+
+CodeSides SidesOf(const Rows& ref, const Rows& got, const Rows& units, int64_t block,
+                  double precision) {
+  CodeSides out;
+  const auto width = static_cast<size_t>(block > 0 ? block : ref.cols);
+  for (int64_t r = 0; r < ref.rows; ++r) {
+    const auto x = ref.Row(r), y = got.Row(r), k = units.Row(r);
+    for (size_t begin = 0; begin < x.size(); begin += width) {
+      const size_t end = std::min(begin + width, x.size());
+      const auto [least, largest] =
+          std::minmax_element(k.begin() + static_cast<std::ptrdiff_t>(begin),
+                              k.begin() + static_cast<std::ptrdiff_t>(end));
+      for (size_t c = begin; c < end; ++c) {
+        if (k[c] == *least || k[c] == *largest || std::abs(k[c]) < 1 || y[c] == 0) continue;
+        // x / scale, with the code's sign.
+        const double size = std::abs(double{k[c]});
+        const double further = double{x[c]} / double{y[c]} * size - size;
+        const double half = 0.5 + 1e-3 + size * precision;
+        ++out.codes;
+        out.inward += further < -half ? 1 : 0;
+        out.outward += further > half ? 1 : 0;
+      }
+    }
+  }
+  return out;
+}
+
+std::optional<double> NearestScale(std::span<const float> numbers, std::span<const float> units) {
+  if (units.empty() || numbers.size() != units.size()) return std::nullopt;
+  const auto [least, largest] = std::minmax_element(units.begin(), units.end());
+  double low = -INFINITY, high = INFINITY;
+  const auto between = [&](double a, double b) {
+    low = std::max(low, std::min(a, b));
+    high = std::min(high, std::max(a, b));
+  };
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const double k = units[i], x = numbers[i], size = std::abs(k);
+    if (size < 1) continue;
+    const double unit = x / k;  // the scale, were nothing rounded
+    if (units[i] == *least || units[i] == *largest) {
+      // Cut off, perhaps: the scale is then smaller than this number asks.
+      unit > 0 ? high = std::min(high, unit * size / (size - 0.5))
+               : low = std::max(low, unit * size / (size - 0.5));
+    } else {
+      between(unit * size / (size + 0.5), unit * size / (size - 0.5));
+    }
+  }
+  if (!(low <= high) || !std::isfinite(low) || !std::isfinite(high)) return std::nullopt;
+  return (low + high) / 2;
+}
+
 bool SampleAgrees(const Rows& ref, const Rows& got, double correlation) {
   if (ref.rows != got.rows || ref.cols != got.cols) return false;
   Sums sums;

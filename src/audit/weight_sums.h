@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -50,6 +51,25 @@ bool AreSoundCodes(const Sums& sums, int64_t bits);
 // Every number lies within two steps of the codes of its block (a row, where scales are per row): a
 // block or a row that is left out, or a code with a wrong bit, does not.
 bool EveryBlockFollows(const Rows& ref, const Rows& got, int64_t bits, int64_t block);
+
+// How numbers lie beside the codes that stand for them. Codes are made by rounding to the nearest
+// of the block's scale, so that x / scale is within half a step of each that is not at the end of
+// its block's range. Under a scale that is too large they lie nearer to 0 than that, under one that
+// is too small further away; no rounding puts them all on one side.
+struct CodeSides {
+  int64_t codes = 0;                // that were looked at
+  int64_t inward = 0, outward = 0;  // more than half a step nearer to 0, or further
+  // Nearly all misses are on one side, and there are enough to tell.
+  bool OneSided() const;
+};
+// `units`: the codes less their zero point. `precision`: of one scale, as a factor. The largest and
+// the least code of a block do not count: there numbers are cut off.
+CodeSides SidesOf(const Rows& ref, const Rows& got, const Rows& units, int64_t block,
+                  double precision);
+
+// The scale under which a block's codes (less their zero point) are its numbers, rounded to the
+// nearest: the middle of all such. Absent where there is none.
+std::optional<double> NearestScale(std::span<const float> numbers, std::span<const float> units);
 
 // A few rows agree closely enough that the whole may.
 bool SampleAgrees(const Rows& ref, const Rows& got, double correlation);

@@ -43,6 +43,14 @@ Rows Of(const std::vector<float>& values) {
           }};
 }
 
+CodeSides Sides(const Codes& codes) {
+  const std::vector<float> values = codes.Values();
+  std::vector<float> units(values.size());
+  for (size_t i = 0; i < units.size(); ++i)
+    units[i] = codes.codes[i] - static_cast<float>(codes.zero);
+  return SidesOf(Of(codes.numbers), Of(values), Of(units), kBlock, 0x1p-20);
+}
+
 bool Sound(const Codes& codes) {
   const std::vector<float> values = codes.Values();
   const Rows ref = Of(codes.numbers), got = Of(values);
@@ -91,6 +99,48 @@ TEST(SoundCodes, ATailBlockThatIsNotReadIsNot) {
   for (int64_t r = 0; r < kRows; ++r)
     std::fill_n(codes.codes.begin() + (r + 1) * kCols - kBlock, kBlock, 8.0F);
   EXPECT_FALSE(Sound(codes));
+}
+
+// Less than the noise of the codes themselves, so that no slope tells.
+TEST(CodeSides, ScalesThatAreALittleOffPutTheNumbersOnOneSide) {
+  const Codes sound;
+  const CodeSides none = Sides(sound);
+  EXPECT_GT(none.codes, kRows * kCols / 2);
+  EXPECT_EQ(none.inward + none.outward, 0);
+  EXPECT_FALSE(none.OneSided());
+  for (const float factor : {1.002F, 1.01F, 0.99F, 0.998F}) {
+    Codes codes;
+    for (float& scale : codes.scales) scale *= factor;
+    EXPECT_TRUE(Sound(codes)) << factor;
+    const CodeSides sides = Sides(codes);
+    EXPECT_TRUE(sides.OneSided()) << factor << ": " << sides.inward << ", " << sides.outward;
+    EXPECT_EQ(factor > 1 ? sides.outward : sides.inward, 0);
+  }
+}
+
+TEST(CodeSides, CodesThatAreNotTheNearestAreOnBoth) {
+  Codes codes;
+  std::mt19937 random(3);
+  for (float& code : codes.codes)
+    if (random() % 20 == 0)
+      code = std::clamp(code + (random() % 2 == 0 ? 1.0F : -1.0F), 1.0F, 14.0F);
+  const CodeSides sides = Sides(codes);
+  EXPECT_GT(sides.inward, 100);
+  EXPECT_GT(sides.outward, 100);
+  EXPECT_FALSE(sides.OneSided());
+}
+
+TEST(NearestScale, IsTheOneThatTheCodesWereMadeWith) {
+  const Codes codes;
+  for (size_t b = 0; b < 100; ++b) {
+    std::vector<float> units;
+    for (size_t i = 0; i < kBlock; ++i) units.push_back(codes.codes[b * kBlock + i] - 8);
+    const auto scale = NearestScale(std::span(codes.numbers).subspan(b * kBlock, kBlock), units);
+    ASSERT_TRUE(scale);
+    EXPECT_NEAR(*scale / codes.scales[b], 1, 0.04);
+  }
+  EXPECT_FALSE(NearestScale(std::vector<float>{1, 5, 2}, std::vector<float>{1, 2, 3}));
+  EXPECT_FALSE(NearestScale({}, {}));
 }
 
 TEST(SoundCodes, ASingleCodeWithAWrongTopBitIsNot) {
