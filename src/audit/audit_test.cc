@@ -1,6 +1,8 @@
 #include "audit/audit.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -192,6 +194,18 @@ TEST(Repair, InPlaceLeavesOneFolder) {
   const Status done = RepairInPlace(pair.candidate, Must(PlanRepair(pair.candidate, pair.report)));
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_TRUE(Look(kGemma / "checkpoint", scratch / "model").report.healthy());
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "model"), fs::directory_iterator{}), 2);
+}
+
+TEST(Repair, InPlaceRemovesWhatAKilledOneLeft) {
+  const Scratch scratch;
+  fs::copy(kGemma / "mobius", scratch / "model");
+  const pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  waitpid(pid, nullptr, 0);
+  fs::create_directories(scratch / "model" / fmt::format(".repaired.lockstep-{}-abcdef", pid));
+  const Pair pair = Look(kGemma / "checkpoint", scratch / "model");
+  ASSERT_TRUE(RepairInPlace(pair.candidate, Must(PlanRepair(pair.candidate, pair.report))));
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "model"), fs::directory_iterator{}), 2);
 }
 
