@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "audit/audit_testing.h"
 #include "audit/candidate_weights.h"
 #include "audit/repair.h"
+#include "base/json.h"
 #include "model/apply_edit.h"
 #include "reference/rope.h"
 #include "spec/rope_facts.h"
@@ -230,6 +233,27 @@ TEST(Audit, AnEditedCheckpointDiffersByItsEdit) {
   const AuditReport report = Must(Audit(reference, Must(Edited(reference, edit))));
   EXPECT_EQ(Wheres(report), (std::vector<std::string>{"layers[1].up_proj.weight",
                                                       "layers[0].mixer.sliding_window"}));
+}
+
+TEST(Audit, AWeightOfACheckpointThatIsNoNumberIsToldAsThat) {
+  const Scratch scratch;
+  fs::copy(kGemma / "checkpoint", scratch / "nan");
+  const fs::path file = scratch / "nan" / "model.safetensors";
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto json = Json::parse(bytes.substr(8, header));
+  const auto range = json["model.layers.1.mlp.up_proj.weight"]["data_offsets"];
+  for (uint64_t i = range[0]; i < range[1].get<uint64_t>(); ++i)
+    bytes[8 + header + i] = '\xff';  // NaN in every float type
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Model reference = Must(LoadModel(kGemma / "checkpoint"));
+  const AuditReport report = Must(Audit(reference, Must(LoadModel(scratch / "nan"))));
+  ASSERT_EQ(report.findings.size(), 1u) << All(report);
+  EXPECT_EQ(report.findings[0].where, "layers[1].up_proj.weight");
+  EXPECT_NE(All(report).find("that are NaN or infinite"), std::string::npos) << All(report);
+  EXPECT_EQ(All(report).find("zero"), std::string::npos) << All(report);
 }
 
 // A GGUF file states llama3's bands as a factor for each frequency, and numbers as fp32.
