@@ -24,6 +24,10 @@ bool OneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
   return std::find(ops.begin(), ops.end(), op) != ops.end();
 }
 
+bool OneOfRoles(Role role, std::initializer_list<Role> roles) {
+  return std::find(roles.begin(), roles.end(), role) != roles.end();
+}
+
 bool IsFloat(OnnxType type) {
   return type == OnnxType::kFloat || type == OnnxType::kFloat16 || type == OnnxType::kBFloat16 ||
          type == OnnxType::kDouble;
@@ -178,7 +182,9 @@ std::set<int> StreamMakers(const Graph& g, const Walk& walk, const FoundDecoder&
            std::holds_alternative<MoeSpec>(spec.layers[static_cast<size_t>(id.layer)].mlp);
   };
   for (const auto& [id, norm] : found.norms)
-    if (id.role != Role::kQNorm && id.role != Role::kKNorm && !mixes_experts(id))
+    if (OneOfRoles(id.role, {Role::kMixerPreNorm, Role::kMixerPostNorm, Role::kMlpPreNorm,
+                             Role::kMlpPostNorm, Role::kFinalNorm}) &&
+        !mixes_experts(id))
       makers.insert(norm.node);
   for (const auto& [id, matrix] : found.matrices)
     if (id.role == Role::kOProj || id.role == Role::kDownProj) {
