@@ -201,8 +201,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto plan = lockstep::PlanRepair(*model, *report);
   if (!plan || plan->changes.size() + plan->left.size() > report->findings.size()) std::abort();
   const auto patched = lockstep::PatchedOnnx(*model, plan->patch);
-  if (!patched) return 0;
-  if (const auto again = parse(*patched); again && !lockstep::Audit(*reference, *again))
-    std::abort();
+  if (!patched) std::abort();
+  const auto again = parse(*patched);
+  if (!again || !lockstep::Audit(*reference, *again)) std::abort();
   return 0;
 }

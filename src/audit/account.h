@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct Account {
   FoundDecoder decoder;          // in it
   Graph::Bypassed bypassed;
   std::vector<int> strangers;  // that cannot be looked through
-  // The whole model was found. Where it was not, nothing is looked through, and whatever is not
+  std::set<int> certain;       // of them: round or reorder the stream, whatever else was found
+  // The whole model was found. Where it was not, nothing is looked through, and what else is not
   // understood is only counted: it may be the model's own, in a form that is not known here.
   bool whole = false;
 };

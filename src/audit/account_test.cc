@@ -106,6 +106,108 @@ TEST(Account, TheSentenceNamesTheOperatorAndItsNeighbours) {
       << All(pair.report);
 }
 
+OnnxPatch Joined(OnnxPatch a, const OnnxPatch& b) {
+  a.results.insert(a.results.end(), b.results.begin(), b.results.end());
+  a.nodes.insert(a.nodes.end(), b.nodes.begin(), b.nodes.end());
+  return a;
+}
+
+// More of them than are looked through one by one.
+TEST_P(Strangers, OneInEveryPlaceOfEveryLayerIsFoundAndMended) {
+  const OnnxModel healthy = Must(OnnxModel::Open(scratch_ / "healthy"));
+  OnnxPatch patch;
+  size_t count = 0;
+  size_t head = 0;  // whose own Tanh is the soft cap's
+  for (const OnnxNode& node : healthy.nodes())
+    if (node.op_type == "MatMul") head = node.index;
+  for (const OnnxNode& node : healthy.nodes())
+    if (node.op_type == "MatMul" && node.index != head) {
+      // Two behind one another.
+      OnnxPatch one = Behind(healthy, node.index, "Tanh", 1);
+      const std::string between = node.outputs[0] + "_between";
+      one.nodes.back().outputs = {between};
+      one.nodes.push_back(
+          {.after = node.index, .op_type = "Tanh", .inputs = {between}, .outputs = node.outputs});
+      patch = Joined(std::move(patch), one);
+      count += 2;
+    }
+  ASSERT_GT(count, 16u);
+  ASSERT_TRUE(WriteOnnx(healthy, patch, scratch_ / "faulty"));
+  const OnnxModel candidate = Must(OnnxModel::Open(scratch_ / "faulty"));
+  const AuditReport report = Must(Audit(original_.reference, candidate));
+  EXPECT_FALSE(report.healthy()) << report.strangers;
+  EXPECT_EQ(report.strangers, static_cast<int64_t>(count)) << All(report);
+  ASSERT_TRUE(WriteRepair(candidate, Must(PlanRepair(candidate, report)), scratch_ / "mended"));
+  const AuditReport after =
+      Must(Audit(original_.reference, Must(OnnxModel::Open(scratch_ / "mended"))));
+  EXPECT_TRUE(after.findings.empty()) << All(after);
+}
+
+// What moves elements, or changes their type, is no stranger where a model does so; on the stream
+// it is.
+TEST_P(Strangers, AStreamThatIsRoundedOrReorderedIsFound) {
+  const OnnxModel healthy = Must(OnnxModel::Open(scratch_ / "healthy"));
+  const int64_t width = original_.reference.spec.embedding.hidden_size;
+  // Behind the scale of the embeddings, and behind the last matrix of a layer.
+  std::vector<size_t> places = {NodeOf(healthy, "Mul", 0)};
+  for (const OnnxNode& node : healthy.nodes())
+    if (node.op_type == "MatMul" && healthy.Tensor(node.Input(1)) != nullptr &&
+        healthy.Tensor(node.Input(1))->dims.back() == width)
+      places.push_back(node.index);
+  ASSERT_GT(places.size(), 2u);
+  for (const size_t node : places) {
+    const std::string out = healthy.nodes()[node].outputs[0], before = out + "_before";
+    const auto moved = [&](const std::string& op, std::vector<std::string> inputs,
+                           std::vector<std::pair<std::string, int64_t>> attributes) {
+      OnnxPatch::Node made{
+          .after = node, .op_type = op, .inputs = std::move(inputs), .outputs = {out}};
+      for (const auto& [name, value] : attributes) made.attributes.emplace_back(name, value);
+      return made;
+    };
+    std::vector<double> backwards;
+    for (int64_t i = width; i-- > 0;) backwards.push_back(static_cast<double>(i));
+    const OnnxPatch::Node order{
+        .after = node,
+        .op_type = "Constant",
+        .outputs = {out + "_order"},
+        .value = OnnxPatch::Node::Value{
+            OnnxType::kInt64, {width}, *EncodeNumbers(backwards, OnnxType::kInt64)}};
+    OnnxPatch::Node narrow = moved("Cast", {before}, {{"to", 10}});
+    narrow.outputs = {out + "_narrow"};
+    const std::vector<std::vector<OnnxPatch::Node>> faults = {
+        {narrow, moved("Cast", {out + "_narrow"}, {{"to", 1}})},
+        {order, moved("Gather", {before, out + "_order"}, {{"axis", -1}})},
+        {moved("Transpose", {before}, {})},
+        {moved("Concat", {before, before}, {{"axis", 1}})}};
+    for (const auto& nodes : faults) {
+      SCOPED_TRACE(nodes.back().op_type + " behind " + out);
+      OnnxPatch patch;
+      patch.results.push_back({.node = node, .slot = 0, .value = before});
+      patch.nodes = nodes;
+      fs::remove_all(scratch_ / "faulty");
+      ASSERT_TRUE(WriteOnnx(healthy, patch, scratch_ / "faulty"));
+      const OnnxModel candidate = Must(OnnxModel::Open(scratch_ / "faulty"));
+      const AuditReport report = Must(Audit(original_.reference, candidate));
+      EXPECT_FALSE(report.healthy()) << fmt::format("{}", fmt::join(report.notes, "\n"));
+    }
+  }
+}
+
+// c / x is not x / c: on the embeddings, behind a layer's matrix, on the logits.
+TEST_P(Strangers, AQuotientWithTheStreamBelowIsNoScale) {
+  const OnnxModel healthy = Must(OnnxModel::Open(scratch_ / "healthy"));
+  for (const size_t node : OnTheWay(healthy)) {
+    const std::string out = healthy.nodes()[node].outputs[0];
+    OnnxPatch patch = Behind(healthy, node, "Mul", 1);
+    patch.nodes.back().op_type = "Div";
+    std::swap(patch.nodes.back().inputs[0], patch.nodes.back().inputs[1]);
+    fs::remove_all(scratch_ / "faulty");
+    ASSERT_TRUE(WriteOnnx(healthy, patch, scratch_ / "faulty"));
+    const Pair pair = Look(kGemma / "checkpoint", scratch_ / "faulty");
+    EXPECT_FALSE(pair.report.healthy()) << healthy.nodes()[node].op_type << " " << out;
+  }
+}
+
 // A half that is added to an earlier stream leaves a layer out, though all its weights are there.
 TEST(Account, ALayerThatIsLeftOutOfTheStreamIsFound) {
   const Scratch scratch;

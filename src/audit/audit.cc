@@ -68,7 +68,10 @@ WeightResult CompareViews(const WeightView& a, const WeightView& b) {
   result.correlation = sums.correlation();
   result.bits = static_cast<int>(b.type->bits_per_weight());
   result.block = b.type->block_elements;
-  if (sums.largest_b == 0) {
+  if (sums.not_finite_a > 0 || sums.not_finite_b > 0) {
+    // They are in no sum: the rest may be zeros, or rounded, and says nothing.
+    result.state = WeightState::kDiffers;
+  } else if (sums.largest_b == 0) {
     result.state = WeightState::kZeroed;
   } else if (sums.bf16 || sums.fp16) {
     result.state = WeightState::kRounded;

@@ -1,15 +1,20 @@
 #include "audit/audit.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "audit/audit_testing.h"
 #include "audit/candidate_weights.h"
 #include "audit/repair.h"
+#include "base/json.h"
 #include "model/apply_edit.h"
 #include "reference/rope.h"
 #include "spec/rope_facts.h"
@@ -195,6 +200,18 @@ TEST(Repair, InPlaceLeavesOneFolder) {
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "model"), fs::directory_iterator{}), 2);
 }
 
+TEST(Repair, InPlaceRemovesWhatAKilledOneLeft) {
+  const Scratch scratch;
+  fs::copy(kGemma / "mobius", scratch / "model");
+  const pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  waitpid(pid, nullptr, 0);
+  fs::create_directories(scratch / "model" / fmt::format(".repaired.lockstep-{}-abcdef", pid));
+  const Pair pair = Look(kGemma / "checkpoint", scratch / "model");
+  ASSERT_TRUE(RepairInPlace(pair.candidate, Must(PlanRepair(pair.candidate, pair.report))));
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "model"), fs::directory_iterator{}), 2);
+}
+
 TEST(Audit, AGraphWithoutAttentionIsRefusedInASentence) {
   const Model reference = Must(LoadModel(kGemma / "checkpoint"));
   const OnnxModel other =
@@ -216,6 +233,27 @@ TEST(Audit, AnEditedCheckpointDiffersByItsEdit) {
   const AuditReport report = Must(Audit(reference, Must(Edited(reference, edit))));
   EXPECT_EQ(Wheres(report), (std::vector<std::string>{"layers[1].up_proj.weight",
                                                       "layers[0].mixer.sliding_window"}));
+}
+
+TEST(Audit, AWeightOfACheckpointThatIsNoNumberIsToldAsThat) {
+  const Scratch scratch;
+  fs::copy(kGemma / "checkpoint", scratch / "nan");
+  const fs::path file = scratch / "nan" / "model.safetensors";
+  std::ifstream in(file, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(in)), {});
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto json = Json::parse(bytes.substr(8, header));
+  const auto range = json["model.layers.1.mlp.up_proj.weight"]["data_offsets"];
+  for (uint64_t i = range[0]; i < range[1].get<uint64_t>(); ++i)
+    bytes[8 + header + i] = '\xff';  // NaN in every float type
+  std::ofstream(file, std::ios::binary) << bytes;
+  const Model reference = Must(LoadModel(kGemma / "checkpoint"));
+  const AuditReport report = Must(Audit(reference, Must(LoadModel(scratch / "nan"))));
+  ASSERT_EQ(report.findings.size(), 1u) << All(report);
+  EXPECT_EQ(report.findings[0].where, "layers[1].up_proj.weight");
+  EXPECT_NE(All(report).find("that are NaN or infinite"), std::string::npos) << All(report);
+  EXPECT_EQ(All(report).find("zero"), std::string::npos) << All(report);
 }
 
 // A GGUF file states llama3's bands as a factor for each frequency, and numbers as fp32.

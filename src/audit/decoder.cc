@@ -96,7 +96,7 @@ class Finder {
       for (const int c : g_.Consumers(value)) {
         const auto& node = g_.node(c);
         if (walk_.IsShapeOnly(c) || node.op == "Slice") next = node.Out(0);
-        if (node.op == "Mul" || node.op == "Div") {
+        if (node.op == "Mul" || (node.op == "Div" && node.In(0) == value)) {
           const int other = node.In(0) == value ? node.In(1) : node.In(0);
           if (const auto scale = g_.Scalar(other)) {
             const FoundScale one{
@@ -519,7 +519,7 @@ class Finder {
       if (node.op == "Mul" || node.op == "Div") {
         const size_t side = g_.Scalar(node.In(1)) ? 1 : 0;
         const auto scale = g_.Scalar(node.In(side));
-        if (!scale) return;
+        if (!scale || (node.op == "Div" && side == 0)) return;  // c / x is no factor
         const int producer = g_.Producer(node.In(1 - side));
         if (node.op == "Mul" && producer >= 0 && g_.node(producer).op == "Tanh") {
           after_tanh = scale;

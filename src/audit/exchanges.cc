@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace lockstep {
 namespace {
-
-constexpr size_t kLongest = 64;
 
 WeightEdit SwapOf(const WeightId& one, const WeightId& other) {
   WeightEdit edit{
@@ -46,7 +45,6 @@ bool WholeLayers(const std::map<WeightId, WeightResult>& weights,
 
 std::vector<Exchange> ExchangesOf(const std::map<WeightId, WeightResult>& weights) {
   std::vector<Exchange> out;
-  std::set<WeightId> told;
   const auto next = [&](const WeightId& id) -> const WeightId* {
     const auto at = weights.find(id);
     if (at == weights.end() || at->second.state != WeightState::kOther || !at->second.other ||
@@ -54,17 +52,24 @@ std::vector<Exchange> ExchangesOf(const std::map<WeightId, WeightResult>& weight
       return nullptr;
     return &*at->second.other;
   };
+  std::set<WeightId> seen;  // each weight is followed once, however long the circles are
   for (const auto& [id, result] : weights) {
-    Exchange exchange = {id};
-    const WeightId* at = next(id);
-    while (at != nullptr && !(*at == id) && exchange.size() < kLongest && !told.contains(*at)) {
-      exchange.push_back(*at);
+    Exchange way;
+    std::map<WeightId, size_t> place;  // on this way
+    const WeightId* at = &id;
+    while (at != nullptr && seen.insert(*at).second) {
+      place.emplace(*at, way.size());
+      way.push_back(*at);
       at = next(*at);
     }
-    if (at == nullptr || !(*at == id) || exchange.size() < 2 || told.contains(id)) continue;
-    told.insert(exchange.begin(), exchange.end());
-    out.push_back(std::move(exchange));
+    const auto first = at != nullptr ? place.find(*at) : place.end();
+    if (first == place.end()) continue;
+    Exchange circle(way.begin() + static_cast<std::ptrdiff_t>(first->second), way.end());
+    if (circle.size() < 2) continue;
+    std::ranges::rotate(circle, std::ranges::min_element(circle));
+    out.push_back(std::move(circle));
   }
+  std::ranges::sort(out, {}, [](const Exchange& exchange) { return exchange[0]; });
   return out;
 }
 

@@ -56,6 +56,20 @@ TEST(Exchanges, ACircleOfThreeIsAChainOfSwaps) {
             "weights: swap layers[1].o_proj.weight with layers[2]");
 }
 
+TEST(Exchanges, ACircleOfAnyLengthIsFoundOnce) {
+  constexpr int32_t kLength = 200;
+  std::map<WeightId, WeightResult> weights;
+  for (int32_t i = 0; i < kLength; ++i)
+    weights[Of(Role::kOProj, i)] = {.state = WeightState::kOther,
+                                    .other = Of(Role::kOProj, (i + 1) % kLength)};
+  // And one that leads into it.
+  weights[Of(Role::kQProj, 0)] = {.state = WeightState::kOther, .other = Of(Role::kOProj, 7)};
+  const auto found = ExchangesOf(weights);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].size(), static_cast<size_t>(kLength));
+  EXPECT_EQ(found[0][0], Of(Role::kOProj, 0));
+}
+
 TEST(Exchanges, AChainThatDoesNotCloseIsNone) {
   std::map<WeightId, WeightResult> weights;
   const WeightId a = Of(Role::kOProj, 0), b = Of(Role::kOProj, 1);

@@ -28,6 +28,12 @@ void ExpectAnswer(const Model& reference, const OnnxModel& model, const OnnxPatc
   if (!report) return;
   const RepairPlan plan = Must(PlanRepair(faulty, *report));
   EXPECT_LE(plan.changes.size() + plan.left.size(), report->findings.size());
+  // What is mended can be written, read, and audited again.
+  const Status written = WriteRepair(faulty, plan, scratch / "mended");
+  ASSERT_TRUE(written) << written.error().message;
+  const auto again = OnnxModel::Open(scratch / "mended");
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_TRUE(Audit(reference, *again));
 }
 
 TEST(Hostile, NumbersInAttributesOfTheGraph) {

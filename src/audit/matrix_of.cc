@@ -1,5 +1,6 @@
 // Which operators multiply by a stored matrix, and how each keeps it.
 #include "audit/decoder.h"
+#include "formats/ort_int8.h"
 
 namespace lockstep {
 namespace {
@@ -68,9 +69,11 @@ std::optional<FoundMatrix> NBits(const Graph& graph, int n) {
     b.zeros_packed = Packed(graph, *zeros);
   }
   if (auto bias = graph.Constant(node.In(5)); bias && bias->elements() == rows) out.bias = bias;
-  // docs of com.microsoft: level 4 quantizes A to int8, per block; not with zero points of A's
-  // type.
-  if (graph.Int(n, "accuracy_level", 0) == 4 && (b.zeros < 0 || b.zeros_packed))
+  if (MatMulNBitsRoundsInput({.bits = bits,
+                              .block = block,
+                              .columns = cols,
+                              .accuracy_level = graph.Int(n, "accuracy_level", 0),
+                              .float_zeros = b.zeros >= 0 && !b.zeros_packed}))
     out.int8_block = block;
   return out;
 }

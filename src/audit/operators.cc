@@ -5,6 +5,7 @@
 #include <set>
 
 #include "audit/walk.h"
+#include "formats/ort_int8.h"
 
 namespace lockstep {
 namespace {
@@ -251,11 +252,11 @@ std::optional<FoundMatrix> Expert(const Graph& g, int node, size_t weight, size_
     }
     out.matrix.expert_rows = rows;
     out.matrix.first_row = e * rows;
-    // Blocks of 8 bits round their input whatever the level; 4 bits at level 4; a tail block never
-    // does.
-    const bool rounds = block > 0 && columns % block == 0 &&
-                        (b.bits == 8 || (b.bits == 4 && g.Int(node, "accuracy_level", 0) == 4));
-    if (rounds) out.int8_block = block;
+    if (QMoeRoundsInput({.bits = b.bits,
+                         .block = block,
+                         .columns = columns,
+                         .accuracy_level = g.Int(node, "accuracy_level", 0)}))
+      out.int8_block = block;
   }
   if (auto vector = g.Constant(n.In(bias)); vector && vector->elements() == experts * rows) {
     vector->offset += e * rows;

@@ -1,13 +1,13 @@
 #include "audit/repair.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "audit/merge_patch.h"
 #include "base/mapped_file.h"
 #include "base/quoted.h"
+#include "base/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -123,14 +123,15 @@ Status RepairInPlace(const OnnxModel& candidate, const RepairPlan& plan) {
   const fs::path folder = fs::canonical(candidate.folder(), error);
   if (error)
     return InputError("{}: cannot be found: {}", candidate.folder().string(), error.message());
-  const fs::path fresh = folder / fmt::format(".repaired.{}", getpid());
+  // One name whoever repairs, so that the next repair removes what one that was killed has left.
+  const auto room = TemporaryFolder::Make(folder, "repaired");
+  if (!room)
+    return InputError("{}: cannot be written to: {}", folder.string(), room.error().message);
+  const fs::path fresh = room->path() / "model";
   LS_RETURN_IF_ERROR(WriteRepair(candidate, plan, fresh));
   // A model that does not open takes nobody's place.
-  if (const auto opened = OnnxModel::Open(fresh / candidate.path().filename()); !opened) {
-    std::error_code ignored;
-    fs::remove_all(fresh, ignored);
+  if (const auto opened = OnnxModel::Open(fresh / candidate.path().filename()); !opened)
     return tl::unexpected(opened.error());
-  }
   // Complete; now each file takes the place of its old self. Data before the model that reads them.
   std::vector<fs::path> files;
   for (fs::recursive_directory_iterator it(fresh, error), end; it != end && !error;
@@ -142,8 +143,6 @@ Status RepairInPlace(const OnnxModel& candidate, const RepairPlan& plan) {
     if (error) break;
     fs::rename(fresh / file, folder / file, error);
   }
-  std::error_code ignored;
-  fs::remove_all(fresh, ignored);
   if (error)
     return InputError("{}: a file cannot be replaced: {}", folder.string(), error.message());
   return {};

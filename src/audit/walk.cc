@@ -369,7 +369,7 @@ Join Walk::FollowToSum(int value, int residual, double wanted) const {
           return join;
         }
         join.sums.push_back(c);
-      } else if (node.op == "Mul" || node.op == "Div") {
+      } else if (node.op == "Mul" || (node.op == "Div" && node.In(0) == value)) {
         next = node.Out(0);
         if (const auto scale = g_.Scalar(other)) {
           const FoundScale one{

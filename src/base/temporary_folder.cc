@@ -19,14 +19,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The process in STEM.PID-XXXXXX; 0 for another name.
-pid_t MakerOf(std::string_view name, std::string_view stem) {
-  if (!name.starts_with(stem)) return 0;
-  name.remove_prefix(stem.size());
-  if (!name.starts_with('.')) return 0;
+constexpr int kMostTried = 16;
+
+std::string PrefixOf(std::string_view stem) { return fmt::format(".{}.lockstep-", stem); }
+
+// The process in .STEM.lockstep-PID-XXXXXX; 0 for another name.
+pid_t MakerOf(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return 0;
+  name.remove_prefix(prefix.size());
   pid_t pid = 0;
   const char* const end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + 1, end, pid);
+  const auto [stop, error] = std::from_chars(name.data(), end, pid);
   const bool ours = error == std::errc{} && pid > 0 && end - stop == 7 && *stop == '-';
   return ours ? pid : 0;
 }
@@ -37,12 +40,30 @@ int OpenFolder(const fs::path& path) {
   return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
+// Holds a folder just made, in `lock`; false where someone who does not see this process (in
+// another container) took it for an orphan meanwhile. A file system without locks gives -1: nothing
+// is removed there without one.
+bool Hold(const fs::path& path, int& lock) {
+  lock = OpenFolder(path);
+  if (lock < 0) return errno != ENOENT;
+  struct stat held {
+  }, there{};
+  const bool locked = flock(lock, LOCK_SH | LOCK_NB) == 0;
+  const bool taken = !locked && errno == EWOULDBLOCK;
+  if (!taken && fstat(lock, &held) == 0 && lstat(path.c_str(), &there) == 0 &&
+      held.st_ino == there.st_ino && held.st_dev == there.st_dev)
+    return true;
+  close(std::exchange(lock, -1));
+  return false;
+}
+
 }  // namespace
 
 void RemoveOrphans(const fs::path& where, std::string_view stem) {
+  const std::string prefix = PrefixOf(stem);
   std::error_code error;
   for (fs::directory_iterator it(where, error), end; !error && it != end; it.increment(error)) {
-    const pid_t maker = MakerOf(it->path().filename().string(), stem);
+    const pid_t maker = MakerOf(it->path().filename().string(), prefix);
     if (maker == 0 || !IsGone(maker)) continue;
     const int fd = OpenFolder(it->path());
     if (fd < 0) continue;
@@ -56,11 +77,15 @@ void RemoveOrphans(const fs::path& where, std::string_view stem) {
 
 Result<TemporaryFolder> TemporaryFolder::Make(const fs::path& where, std::string_view stem) {
   RemoveOrphans(where, stem);
-  std::string path = (where / fmt::format("{}.{}-XXXXXX", stem, getpid())).string();
-  if (mkdtemp(path.data()) == nullptr) return InputError("{}", std::strerror(errno));
-  const int lock = OpenFolder(path);
-  if (lock >= 0) (void)flock(lock, LOCK_SH | LOCK_NB);  // without it the process id decides alone
-  return TemporaryFolder(path, lock);
+  const std::string pattern =
+      (where / fmt::format("{}{}-XXXXXX", PrefixOf(stem), getpid())).string();
+  for (int tries = 0; tries < kMostTried; ++tries) {
+    std::string path = pattern;
+    if (mkdtemp(path.data()) == nullptr) return InputError("{}", std::strerror(errno));
+    int lock = -1;
+    if (Hold(path, lock)) return TemporaryFolder(path, lock);
+  }
+  return InputError("another process removes every folder made here");
 }
 
 TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept

@@ -1,5 +1,7 @@
 // TemporaryFolder: a private folder, gone with its object, also where the process was killed: its
-// name says who made it, and the next one made beside it removes those whose maker is gone.
+// name says what and who made it, and the next one made beside it removes those whose maker is
+// gone. Nothing of another name is ever removed: the name of a person's own folder has no such
+// mark.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +13,7 @@ namespace lockstep {
 
 class TemporaryFolder {
  public:
-  // `stem`.PID-XXXXXX in `where`. The error is the system's reason alone.
+  // .`stem`.lockstep-PID-XXXXXX in `where`. The error is the system's reason alone.
   static Result<TemporaryFolder> Make(const std::filesystem::path& where, std::string_view stem);
   ~TemporaryFolder();
   TemporaryFolder(TemporaryFolder&& other) noexcept;

@@ -1,6 +1,8 @@
 #include "base/temporary_folder.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,7 +32,7 @@ class Orphans : public testing::Test {
     }
     waitpid(pid, nullptr, 0);
     for (const auto& entry : fs::directory_iterator(where_))
-      if (entry.path().filename().string().starts_with(fmt::format("{}.{}-", stem, pid)))
+      if (entry.path().filename().string().starts_with(fmt::format(".{}.lockstep-{}-", stem, pid)))
         return entry.path();
     return {};
   }
@@ -66,13 +68,14 @@ TEST_F(Orphans, TheNextOneRemovesThoseOfProcessesThatAreGone) {
 TEST_F(Orphans, WhatIsNotCertainlyOneStays) {
   const fs::path orphan = Killed("x");
   ASSERT_FALSE(orphan.empty());
-  const std::string number = orphan.filename().string();
-  const std::string pid = number.substr(2, number.find('-') - 2);
+  const std::string mark = ".x.lockstep-", number = orphan.filename().string().substr(mark.size());
+  const std::string pid = number.substr(0, number.find('-'));
   for (const std::string& name :
-       {"x." + pid, "x." + pid + "-12345", "x." + pid + "-1234567", "y." + pid + "-123456",
-        "xx." + pid + "-123456", std::string("x.-123456"), "x.0-123456" + std::string()})
+       {mark + pid, mark + pid + "-12345", mark + pid + "-1234567",
+        ".y.lockstep-" + pid + "-123456", ".xx.lockstep-" + pid + "-123456", mark + "-123456",
+        mark + "0-123456", "x.lockstep-" + pid + "-123456"})
     fs::create_directory(where_ / name);
-  std::ofstream(where_ / ("x." + pid + "-abcdef")) << "a file";
+  std::ofstream(where_ / (mark + pid + "-abcdef")) << "a file";
   fs::create_directory(where_ / "elsewhere");
   fs::create_directory_symlink(where_ / "elsewhere", where_ / ("x." + pid + "-symlnk"));
   const auto count = [&] { return std::distance(fs::directory_iterator(where_), {}); };
@@ -80,6 +83,40 @@ TEST_F(Orphans, WhatIsNotCertainlyOneStays) {
   RemoveOrphans(where_, "x");
   EXPECT_EQ(count(), before - 1);
   EXPECT_FALSE(fs::exists(orphan));
+}
+
+TEST_F(Orphans, AFolderThatAPersonNamedLikeOneStays) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(0);
+  waitpid(pid, nullptr, 0);
+  // "gemma.2024-backup" beside "gemma": a number, a dash and six characters.
+  const fs::path own = where_ / fmt::format("gemma.{}-backup", pid);
+  fs::create_directory(own);
+  std::ofstream(own / "file") << "years of work";
+  ASSERT_TRUE(TemporaryFolder::Make(where_, "gemma"));
+  RemoveOrphans(where_, "gemma");
+  EXPECT_TRUE(fs::exists(own / "file"));
+}
+
+TEST_F(Orphans, OneThatIsLockedStaysWhoeverItsMakerIs) {
+  // As from another container, where this process does not see the maker.
+  const fs::path orphan = Killed("x");
+  ASSERT_FALSE(orphan.empty());
+  const int lock = open(orphan.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_SH | LOCK_NB), 0);
+  RemoveOrphans(where_, "x");
+  EXPECT_TRUE(fs::exists(orphan / "file"));
+  close(lock);
+  RemoveOrphans(where_, "x");
+  EXPECT_FALSE(fs::exists(orphan));
+}
+
+TEST_F(Orphans, AFolderIsHeldAsSoonAsItIsHandedOver) {
+  const auto folder = TemporaryFolder::Make(where_, "x");
+  ASSERT_TRUE(folder);
+  const int lock = open(folder->path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  EXPECT_NE(flock(lock, LOCK_EX | LOCK_NB), 0);
+  close(lock);
 }
 
 TEST_F(Orphans, NoFolderCanBeMadeWhereNoneIs) {

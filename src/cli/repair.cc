@@ -124,7 +124,7 @@ Result<Repaired> Work(const RepairArgs& args) {
   if (args.in_place && out.verified_before) {
     const auto beside =
         std::filesystem::absolute(std::filesystem::path(args.folder) / "..").lexically_normal();
-    auto made = TemporaryFolder::Make(beside, ".lockstep-repair");
+    auto made = TemporaryFolder::Make(beside, "repaired");
     if (!made)
       return InputError("{}: no folder can be made there, where the mended one is tried: {}",
                         Quoted(beside.string()), made.error().message);

@@ -47,28 +47,30 @@ std::string StepTable(const PromptComparison& p) {
 
 // What was asked in other ways than whole: a line of what agrees, one for each that does not.
 std::string PassageLines(const Verification& v) {
-  std::vector<std::string> same, prompts;
+  std::vector<std::pair<std::string_view, std::vector<std::string>>> same;  // way -> prompts
   double worst = 0, worst_share = 0;
   std::string differ;
-  const auto once = [](std::vector<std::string>& list, std::string name) {
-    if (std::find(list.begin(), list.end(), name) == list.end()) list.push_back(std::move(name));
-  };
   for (const PassageComparison& p : v.passages) {
     if (p.verdict == Verdict::kNotComparable) continue;  // a note
-    const std::string name(PassageName(p.passage));
-    if (p.verdict == Verdict::kDiffers) {
-      differ += fmt::format("{} ({}): differs {}: {}\n", p.prompt, name, p.how, p.sentence);
+    const std::string_view name = PassageName(p.passage);
+    if (p.verdict == Verdict::kDiffers || p.verdict == Verdict::kSubjectFailed) {
+      differ += fmt::format("{} ({}): {} {}: {}\n", p.prompt, name,
+                            p.verdict == Verdict::kDiffers ? "differs" : "cannot be run", p.how,
+                            p.sentence);
       continue;
     }
-    once(same, name);
-    once(prompts, p.prompt);
+    auto way = std::ranges::find_if(same, [&](const auto& w) { return w.first == name; });
+    if (way == same.end()) way = same.insert(same.end(), {name, {}});
+    way->second.push_back(p.prompt);
     worst = std::max(worst, p.max_abs);
     if (p.allowed > 0) worst_share = std::max(worst_share, p.max_abs / p.allowed);
   }
   if (same.empty()) return differ;
-  return fmt::format("the same by other ways: {} ({}; max |Δ| {}, {:.2g} of what is allowed)\n{}",
-                     fmt::join(same, ", "), fmt::join(prompts, ", "), Scientific(worst),
-                     worst_share, differ);
+  std::vector<std::string> ways;
+  for (const auto& [name, prompts] : same)
+    ways.push_back(fmt::format("{} ({})", name, fmt::join(prompts, ", ")));
+  return fmt::format("the same by other ways: {}; max |Δ| {}, {:.2g} of what is allowed\n{}",
+                     fmt::join(ways, ", "), Scientific(worst), worst_share, differ);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ Result<OutputFolder> OutputFolder::Create(const fs::path& out, const Options& op
   const fs::path parent = clean.parent_path();
   if (!fs::is_directory(parent, error))
     return UsageError("{}: there is no folder {}; create it first", out.string(), parent.string());
-  auto temporary = TemporaryFolder::Make(parent, "." + clean.filename().string() + ".lockstep");
+  auto temporary = TemporaryFolder::Make(parent, clean.filename().string());
   if (!temporary)
     return InputError("{}: a folder cannot be created there: {}", out.string(),
                       temporary.error().message);

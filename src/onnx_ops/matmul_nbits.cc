@@ -7,6 +7,7 @@
 //
 // accuracy_level 4 rounds A to int8 under one scale per block, but only when B is an initializer
 // and the zero points are codes.
+#include "formats/ort_int8.h"
 #include "onnx_ops/operators.h"
 #include "quant/code_bits.h"
 
@@ -45,9 +46,13 @@ Refusal CheckShapes(const OpCall& call, size_t slot, std::string_view name, cons
 
 bool Rounds(const OpCall& call, const Sizes& s) {
   const OpTensor* zeros = In(call, kZeros);
-  return IntOf(call, "accuracy_level", 0) == 4 && In(call, kB)->constant &&
-         (zeros == nullptr || zeros->type == OnnxType::kUInt8) &&
-         (s.bits != 2 || (s.block >= 32 && s.block <= 128));
+  return MatMulNBitsRoundsInput(
+      {.bits = s.bits,
+       .block = s.block,
+       .columns = s.k,
+       .accuracy_level = IntOf(call, "accuracy_level", 0),
+       .constant = In(call, kB)->constant,
+       .float_zeros = zeros != nullptr && zeros->type != OnnxType::kUInt8});
 }
 
 }  // namespace

@@ -74,15 +74,14 @@ ExpertMatrix MatrixOf(const OpCall& call, const QMoeLayout& layout, size_t weigh
       .per_channel = layout.block == 0};
   ExpertMatrix matrix{.rows = rows, .cols = cols, .bias = {}, .int8_block = {}, .weights = {}};
   if (const OpTensor* bias = In(call, weights + 2)) matrix.bias = FloatsOf(*bias);
-  // ort-ops: 8 bits block-wise always, 4 bits with accuracy_level 4; only of initializers, which
-  // are prepacked, and only of whole blocks.
   const bool prepacked = In(call, weights)->constant && In(call, weights + 1)->constant &&
                          (zero_points == nullptr || zero_points->constant);
-  const bool asked =
-      layout.bits == 8 || (layout.bits == 4 && IntOf(call, "accuracy_level", 0) == 4);
-  if (options.int8_activations && asked && prepacked && !layout.tiled && layout.block > 0 &&
-      cols % layout.block == 0)
-    matrix.int8_block = layout.block;
+  const bool rounds = QMoeRoundsInput({.bits = layout.bits,
+                                       .block = layout.block,
+                                       .columns = cols,
+                                       .accuracy_level = IntOf(call, "accuracy_level", 0),
+                                       .constant = prepacked});
+  if (options.int8_activations && rounds && !layout.tiled) matrix.int8_block = layout.block;
   matrix.weights = [coded = std::move(coded)](int64_t expert) { return coded.Weights(expert); };
   return matrix;
 }

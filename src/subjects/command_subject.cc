@@ -176,8 +176,11 @@ Status CommandSubject::AskForTrace(const ChildProcess::Patience& patience) {
     return tl::unexpected(answer.error());
   }
   const auto ok = answer->find("ok"), error = answer->find("error");
+  const auto unsupported = answer->find("unsupported");
   if (error != answer->end())
-    return InputError(
+    return Fail(
+        unsupported != answer->end() && *unsupported == true ? ErrorCode::kUnsupported
+                                                             : ErrorCode::kInput,
         "{}",
         OneLine(error->is_string() ? error->get<std::string>()
                                    : error->dump(-1, ' ', true, Json::error_handler_t::replace),

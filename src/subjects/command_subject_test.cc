@@ -160,6 +160,20 @@ TEST_F(CommandTest, AServerWithoutFactsOrThatFailsOnOnePromptGoesOn) {
   EXPECT_EQ((*subject)->vocab_size(), kVocab);
 }
 
+TEST_F(CommandTest, WhatAProgramSaysItCannotDoIsNoFailureOfItsRun) {
+  for (const bool unsupported : {false, true}) {
+    auto subject = CommandSubject::Open(
+        {.command =
+             Server(kFacts, unsupported ? R"(echo '{"error": "no rewind", "unsupported": true}')"
+                                        : R"(echo '{"error": "no rewind"}')")});
+    ASSERT_TRUE(subject);
+    const auto run = (*subject)->Run(probe_, kGoOn);
+    ASSERT_FALSE(run);
+    EXPECT_EQ(run.error().code, unsupported ? ErrorCode::kUnsupported : ErrorCode::kInput);
+    EXPECT_NE(run.error().message.find("no rewind"), std::string::npos) << run.error().message;
+  }
+}
+
 TEST_F(CommandTest, EndingBadlyIsToldWithItsLastWords) {
   ExpectFailure("echo one >&2; echo two >&2; exit 3 # {probe} {trace}",
                 "exited with code 3; it said: one / two");

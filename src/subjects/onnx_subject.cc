@@ -5,6 +5,7 @@
 
 #include "base/quoted.h"
 #include "formats/onnx_write.h"
+#include "formats/ort_int8.h"
 #include "subjects/onnx_passages.h"
 #include "subjects/text_side.h"
 #include "verify/compare.h"
@@ -33,6 +34,38 @@ Status RefuseWhatCrashes(const OnnxModel& model) {
   return {};
 }
 
+bool IsCoarse(OrtType type) { return type != OrtType::kFloat && type != OrtType::kDouble; }
+
+// 16-bit numbers or codes between its operators, or in its cache.
+bool RoundsActivations(const OnnxModel& model, const OnnxContract& contract) {
+  if (IsCoarse(contract.logits_type) ||
+      std::ranges::any_of(contract.caches, [](const OnnxCache& c) { return IsCoarse(c.type); }))
+    return true;
+  return std::ranges::any_of(model.nodes(), [&](const OnnxNode& node) {
+    if (node.op_type == "DynamicQuantizeLinear" || node.op_type == "DynamicQuantizeMatMul" ||
+        node.op_type == "QuantizeLinear" || node.op_type == "MatMulInteger")
+      return true;
+    if (node.op_type != "Cast") return RoundsInputToInt8(model, node);
+    const int64_t to = node.Int("to").value_or(0);
+    return (to == static_cast<int64_t>(OnnxType::kFloat16) ||
+            to == static_cast<int64_t>(OnnxType::kBFloat16)) &&
+           model.Tensor(node.Input(0)) == nullptr;
+  });
+}
+
+// Positions of the longest sequence: what the folder says, and what the graph has room for.
+std::optional<int64_t> LongestOf(const OnnxContract& contract) {
+  std::optional<int64_t> most = contract.context_length;
+  const auto at_most = [&](int64_t rows) {
+    if (rows > 0) most = std::min(most.value_or(rows), rows);
+  };
+  for (const OnnxFed& fed : contract.fed)
+    if (fed.what == OnnxFed::What::kMask) at_most(fed.fixed_length);
+  for (const OnnxCache& cache : contract.caches)
+    if (cache.kind == OnnxCache::Kind::kBuffer) at_most(cache.shape[cache.axis]);
+  return most;
+}
+
 TraceTensor ToTrace(const OrtTensor& tensor) {
   return {tensor.shape(), tensor.Floats(0, tensor.elements())};
 }
@@ -40,27 +73,27 @@ TraceTensor ToTrace(const OrtTensor& tensor) {
 }  // namespace
 
 std::vector<std::string> DescribeOnnxPrecision(const OnnxModel& model) {
-  // (operator, bits, block, accuracy level) -> how many
-  std::map<std::tuple<std::string, int64_t, int64_t, int64_t>, int> seen;
+  // (operator, bits, block, accuracy level, rounds its input) -> how many
+  std::map<std::tuple<std::string, int64_t, int64_t, int64_t, bool>, int> seen;
   for (const OnnxNode& node : model.nodes()) {
     if (node.op_type == "MatMulNBits")
       ++seen[{node.op_type, node.Int("bits").value_or(4), node.Int("block_size").value_or(0),
-              node.Int("accuracy_level").value_or(0)}];
+              node.Int("accuracy_level").value_or(0), RoundsInputToInt8(model, node)}];
     else if (node.op_type == "QMoE")
       ++seen[{node.op_type, node.Int("expert_weight_bits").value_or(4),
-              node.Int("block_size").value_or(0), 0}];
+              node.Int("block_size").value_or(0), node.Int("accuracy_level").value_or(0),
+              RoundsInputToInt8(model, node)}];
     else if (node.op_type == "GatherBlockQuantized")
-      ++seen[{node.op_type, node.Int("bits").value_or(4), node.Int("block_size").value_or(128), 0}];
+      ++seen[{node.op_type, node.Int("bits").value_or(4), node.Int("block_size").value_or(128), 0,
+              false}];
   }
   std::vector<std::string> out;
   for (const auto& [what, count] : seen) {
-    const auto& [op, bits, block, level] = what;
+    const auto& [op, bits, block, level, rounds] = what;
     std::string note = fmt::format("weights in {} bits, {}", bits,
                                    block > 0 ? fmt::format("block {}", block) : "a scale a row");
-    if (level >= 4) note += fmt::format(", activations int8 (accuracy_level {})", level);
-    // Measured on ONNX Runtime 1.32: without an accuracy_level of its own the 8-bit kernel rounds
-    // its input as well.
-    if (op == "QMoE" && bits == 8 && block > 0) note += ", activations int8";
+    if (rounds) note += ", activations int8";
+    if (rounds && level > 0) note += fmt::format(" (accuracy_level {})", level);
     out.push_back(fmt::format("{}: {} {}", note, count, op));
   }
   return out;
@@ -132,7 +165,9 @@ Subject::Abilities OnnxSubject::Can() const {
           .all_positions = !contract_.pruned_head,
           .tokenizes = text_.tokenizer.has_value(),
           .renders_chat = text_.tokenizer.has_value() && text_.chat_template.has_value(),
-          .passages = OnnxPassagesOf(model_, contract_)};
+          .rounds_activations = RoundsActivations(model_, contract_),
+          .passages = OnnxPassagesOf(model_, contract_),
+          .context = LongestOf(contract_)};
 }
 
 std::vector<std::string> OnnxSubject::Notes() const {

@@ -22,7 +22,8 @@ class Walk {
       LS_TRY(batch_, maker_.batch(std::max(count, others) + steps));
       return batch_->Append(probe_.ids, probe_.other, all);
     }
-    LS_TRY(sequence_, maker_.sequence(count + others + steps));
+    const bool rewound = probe_.passage == Passage::kRewound;
+    LS_TRY(sequence_, maker_.sequence(count + (rewound ? std::max(others, steps) : steps)));
     if (probe_.passage == Passage::kInterleaved) {
       LS_TRY(other_, maker_.sequence(others + steps));
       LS_RETURN_IF_ERROR(other_->Append(probe_.other, false));

@@ -237,6 +237,7 @@ class Search : private Trials {
       size_t best = done;
       double least = INFINITY;
       for (size_t i = done; i < chosen.size(); ++i) {
+        if (OutOfTime()) return {};  // as they were found
         std::vector<size_t> tried(chosen.begin(), chosen.begin() + static_cast<int64_t>(done));
         tried.push_back(chosen[i]);
         LS_TRY(const auto node, Build(root, tried));

@@ -1,6 +1,7 @@
 #include "verify/passages.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "spec/rope_facts.h"
@@ -92,6 +93,37 @@ std::optional<int64_t> FirstPosition(Subject& candidate, Probe asked, double all
   return std::nullopt;
 }
 
+bool RoundsActivations(const Subject::Abilities& can) {
+  return can.rounds_activations || can.precision != Precision::kFull;
+}
+
+// Positions that the longest sequence of a probe takes.
+int64_t PositionsOf(const Probe& probe) {
+  const auto count = static_cast<int64_t>(probe.ids.size());
+  const auto others = static_cast<int64_t>(probe.other.size());
+  const int64_t fed = std::max<int64_t>(probe.steps - 1, 0);
+  switch (probe.passage) {
+    case Passage::kWhole:
+    case Passage::kChunked:
+      return count + fed;
+    case Passage::kRewound:
+      return count + std::max(others, fed);
+    case Passage::kInterleaved:
+    case Passage::kPaddedBatch:
+      return std::max(count, others) + fed;
+  }
+  return 0;
+}
+
+// Beyond its context a model gives whatever it gives: only what the plain run takes is asked there.
+std::optional<std::string> PastTheContext(const Probe& asked, std::optional<int64_t> context) {
+  Probe whole = asked;
+  whole.passage = Passage::kWhole;
+  const int64_t needed = PositionsOf(asked);
+  if (!context || needed <= std::max(*context, PositionsOf(whole))) return std::nullopt;
+  return fmt::format("it needs {} positions, and the context has {}", needed, *context);
+}
+
 Result<PassageComparison> ComparePassage(Subject& candidate, const PlainRun& plain,
                                          const Probe& asked, const Progress& progress) {
   PassageComparison out{
@@ -99,21 +131,26 @@ Result<PassageComparison> ComparePassage(Subject& candidate, const PlainRun& pla
   const auto run = candidate.Run(asked, progress);
   if (!run && IsInterrupted(run.error())) return tl::unexpected(run.error());
   if (!run) {
-    out.verdict = Verdict::kNotComparable;
+    // Who says of itself that it cannot take one is believed; who breaks on what it announced has
+    // not given the same.
+    out.verdict = run.error().code == ErrorCode::kUnsupported ? Verdict::kNotComparable
+                                                              : Verdict::kSubjectFailed;
     out.sentence = run.error().message;
     return out;
   }
   const bool agreed = Agrees(plain.compared.verdict);
   PromptTrace base = agreed ? plain.reference : plain.candidate;
+  // The plain run's own, whoever measured it: it was bounded there where a recording claims it.
   base.noise = plain.compared.noise;
   const auto compare = [&](const std::optional<RoundingEffect>& rounding) {
-    return CompareRuns(base, *run, asked.steps, {}, rounding);
+    return CompareRuns(base, *run, asked.steps, {.reference = true}, rounding);
   };
   // Beside its own plain run only the order of sums may be another; but where activations are
   // rounded to codes, a last bit is a code now and then, which is a part of what such codes do.
-  const RoundingEffect flips{Precision::kRounded,
-                             kOwnShare * plain.compared.max_abs() / kRoundingMultiple};
-  PromptComparison seen = compare(agreed ? std::nullopt : std::optional(flips));
+  std::optional<RoundingEffect> flips;
+  if (!agreed && RoundsActivations(candidate.Can()))
+    flips = {Precision::kRounded, kOwnShare * plain.compared.max_abs() / kRoundingMultiple};
+  PromptComparison seen = compare(flips);
   if (seen.verdict == Verdict::kDiffers && agreed) {
     const double unexplained =
         std::max(seen.max_abs(), seen.parting ? seen.parting->gap.value_or(0) / 2 : 0);
@@ -214,19 +251,38 @@ Result<std::vector<PassageComparison>> ComparePassages(Subject& reference, Subje
   left *= 1 + int64_t{reference.Can().any_prompt} + int64_t{reference.Can().measures_noise};
   left /= 2;
   const ModelSpec* spec = reference.spec() != nullptr ? reference.spec() : candidate.spec();
+  std::optional<int64_t> context = can.context;
+  if (spec != nullptr && spec->max_position_embeddings > 0)
+    context =
+        std::min(context.value_or(spec->max_position_embeddings), spec->max_position_embeddings);
   std::set<Passage> refused;
+  bool any = false;
   for (const PlainRun& plain : runs)
     for (const Probe& asked : PassagesOf(plain, can.passages, spec)) {
       if (refused.contains(asked.passage)) continue;
-      left -= CostOf(asked);
-      if (left < 0 && !out.empty()) return out;
+      std::optional<std::string> why = PastTheContext(asked, context);
+      if (!why && any && CostOf(asked) > left)
+        why = "with it the other ways would cost more than half of the plain runs";
+      if (why) {
+        out.push_back({.passage = asked.passage,
+                       .prompt = plain.probe.name,
+                       .how = HowOf(asked),
+                       .verdict = Verdict::kNotComparable,
+                       .sentence = *std::move(why),
+                       .left_out = true});
+        continue;
+      }
       const auto told = [&](std::string_view doing, int64_t done, int64_t total) {
         return progress(fmt::format("{} ({}), candidate: {}", plain.probe.name,
                                     PassageName(asked.passage), doing),
                         done, total);
       };
       LS_TRY(PassageComparison compared, ComparePassage(candidate, plain, asked, told));
-      if (compared.verdict == Verdict::kNotComparable) refused.insert(asked.passage);
+      const bool answered = compared.verdict != Verdict::kNotComparable;
+      if (answered) left -= CostOf(asked);
+      any = any || answered;
+      // What breaks on one prompt is not asked to break on another.
+      if (!answered || compared.verdict == Verdict::kSubjectFailed) refused.insert(asked.passage);
       out.push_back(std::move(compared));
     }
   return out;
@@ -234,38 +290,52 @@ Result<std::vector<PassageComparison>> ComparePassages(Subject& reference, Subje
 
 std::vector<std::string> PassageNotes(const std::vector<PassageComparison>& passages) {
   std::vector<std::string> notes;
-  for (const PassageComparison& passage : passages)
-    if (passage.verdict == Verdict::kNotComparable)
+  std::map<std::string_view, std::vector<std::string>> left_out;  // why -> which
+  for (const PassageComparison& passage : passages) {
+    if (passage.verdict != Verdict::kNotComparable) continue;
+    if (passage.left_out)
+      left_out[passage.sentence].push_back(
+          fmt::format("{} ({})", PassageName(passage.passage), passage.prompt));
+    else
       notes.push_back(fmt::format("candidate: {} ({}): not compared: {}", passage.how,
                                   passage.prompt, passage.sentence));
+  }
+  for (const auto& [why, which] : left_out)
+    notes.push_back(fmt::format("candidate: not asked by {}: {}", fmt::join(which, ", "), why));
   return notes;
 }
 
 void ConcludePassages(Verification& v) {
-  std::vector<const PassageComparison*> differ;
   std::set<Passage> named;  // a way that fails on two prompts is told once
+  std::vector<std::string> differ, broken;
   for (const PassageComparison& passage : v.passages) {
-    if (passage.verdict == Verdict::kDiffers && named.insert(passage.passage).second)
-      differ.push_back(&passage);
+    const bool differs = passage.verdict == Verdict::kDiffers;
+    if (!differs && passage.verdict != Verdict::kSubjectFailed) continue;
+    if (!named.insert(passage.passage).second) continue;
+    (differs ? differ : broken)
+        .push_back(fmt::format("{} ({}: {})", passage.how, passage.prompt, passage.sentence));
   }
-  if (differ.empty()) return;
-  std::vector<std::string> ways;
-  for (const PassageComparison* passage : differ)
-    ways.push_back(fmt::format("{} ({}: {})", passage->how, passage->prompt, passage->sentence));
-  const std::string told = fmt::format("{}", fmt::join(ways, "; and "));
+  if (named.empty()) return;
+  const bool same = Agrees(v.verdict) || v.verdict == Verdict::kQuantizedWeights;
+  if (v.verdict != Verdict::kDiffers && !same) return;
+  // What breaks is told apart from other logits: the weights and the formulas are well.
+  const std::string fails =
+      broken.empty() ? "" : fmt::format("it cannot be run {}", fmt::join(broken, "; and "));
+  const std::string told = fmt::format("{}", fmt::join(differ, "; and "));
   if (v.verdict == Verdict::kDiffers) {
-    v.sentence += fmt::format("; other logits still {}", told);
+    if (!differ.empty()) v.sentence += fmt::format("; other logits still {}", told);
+    if (!broken.empty()) v.sentence += "; and " + fails;
     return;
   }
-  const bool same = Agrees(v.verdict) || v.verdict == Verdict::kQuantizedWeights;
-  if (!same) return;
-  v.sentence =
-      v.verdict == Verdict::kMatch
-          ? fmt::format(
-                "the candidate gives the reference's logits when a prompt comes whole, and "
-                "differs only {}",
-                told)
-          : fmt::format("{}; but it differs from that {}", v.sentence, told);
+  if (v.verdict == Verdict::kMatch) {
+    v.sentence = "the candidate gives the reference's logits when a prompt comes whole, and ";
+    if (!differ.empty()) v.sentence += "differs only " + told;
+    if (!differ.empty() && !broken.empty()) v.sentence += "; and ";
+    v.sentence += fails;
+  } else {
+    if (!differ.empty()) v.sentence += "; but it differs from that " + told;
+    if (!broken.empty()) v.sentence += "; but " + fails;
+  }
   v.verdict = Verdict::kDiffers;
 }
 

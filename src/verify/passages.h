@@ -38,18 +38,18 @@ std::vector<Probe> PassagesOf(const PlainRun& plain, std::span<const Passage> ca
                               const ModelSpec* spec);
 
 // Puts `runs` to the candidate by every way it can, as long as that costs less than half of what
-// the plain comparison of `plan` did, counted in calls and tokens; one of them in any case. Fails
-// only when interrupted.
+// the plain comparison of `plan` did, counted in calls and tokens; one that it takes in any case.
+// Ways that are not asked are in the result as well (left_out). Fails only when interrupted.
 Result<std::vector<PassageComparison>> ComparePassages(Subject& reference, Subject& candidate,
                                                        const ProbePlan& plan,
                                                        const std::vector<PlainRun>& runs,
                                                        const Progress& progress);
 
-// What could not be taken, with the candidate's own words.
+// What could not be taken, with the candidate's own words, and what was left out.
 std::vector<std::string> PassageNotes(const std::vector<PassageComparison>& passages);
 
-// What passages change in a verification: the verdict where they alone differ, and the sentence
-// where any does.
+// What passages change in a verification: the verdict where they alone differ or break, and the
+// sentence where any does. That a way cannot be run is told as that, not as other logits.
 void ConcludePassages(Verification& verification);
 
 }  // namespace lockstep

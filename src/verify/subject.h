@@ -84,7 +84,10 @@ class Subject {
     bool measures_noise = false;
     bool hidden = false;  // can give hidden states of every layer
     Precision precision = Precision::kFull;
-    std::vector<Passage> passages;  // besides kWhole
+    // Its activations are rounded on the way, whether or not MeasureRounding can say how far.
+    bool rounds_activations = false;
+    std::vector<Passage> passages;   // besides kWhole
+    std::optional<int64_t> context;  // positions of the longest sequence, where known
   };
 
   virtual ~Subject() = default;

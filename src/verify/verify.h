@@ -88,10 +88,13 @@ struct PromptComparison {
 // reference's where those of the plain run agree with it, else with the plain run's own.
 struct PassageComparison {
   Passage passage = Passage::kChunked;
-  std::string prompt;                 // its name
-  std::string how;                    // "when the prompt comes in calls of 1, 3 and 4 tokens"
-  Verdict verdict = Verdict::kMatch;  // kNotComparable: the candidate could not take it
-  std::string sentence;               // with numbers; of what could not be taken the error
+  std::string prompt;  // its name
+  std::string how;     // "when the prompt comes in calls of 1, 3 and 4 tokens"
+  // kNotComparable: the candidate says that it cannot take it; kSubjectFailed: it announced the way
+  // and broke on it.
+  Verdict verdict = Verdict::kMatch;
+  std::string sentence;   // with numbers; of what could not be taken the error
+  bool left_out = false;  // kNotComparable without being asked; `sentence` says why
   double max_abs = 0, allowed = 0;
   // Of a difference, where both ways can be asked for logits of every position: the first id of the
   // prompt behind which they lie too far apart.

@@ -28,7 +28,12 @@ class GenAi:
         def feed(new):
             generator.append_tokens(np.array(new, dtype=np.int32))
             return np.array(generator.get_logits(), dtype=np.float32).reshape(-1, self.vocab_size)[-1]
-        return feed, generator.rewind_to
+        def cut_back(length):
+            try:
+                generator.rewind_to(length)
+            except Exception as error:  # caches of some kinds cannot, which is no failure
+                raise NotImplementedError(f"rewind_to: {error}") from error
+        return feed, cut_back
 
     def run(self, ids, steps):
         feed, _ = self.sequence(len(ids) + max(steps, 1))
