@@ -96,8 +96,16 @@ constexpr auto kGgufPhi3Tensors =
     JoinRules(kGgufFusedQkvRules, kGgufDecoderRules, kGgufAttentionRules, kGgufFusedMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "phi", .build = BuildPhi, .tensors = kHfPhiTensors},
-    {.model_type = "phi3", .build = BuildPhi3, .tensors = kHfPhi3Tensors},
+    {.model_type = "phi",
+     .class_name = "PhiForCausalLM",
+     .build = BuildPhi,
+     .tensors = kHfPhiTensors,
+     .gguf = "phi2"},
+    {.model_type = "phi3",
+     .class_name = "Phi3ForCausalLM",
+     .build = BuildPhi3,
+     .tensors = kHfPhi3Tensors,
+     .gguf = "phi3"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "phi2", .build = BuildPhi2Gguf, .tensors = kGgufPhi2Tensors},

@@ -128,7 +128,11 @@ constexpr auto kHfRules = JoinRules(kHfDecoderRules, kHfAttentionRules, kHfMixtr
 constexpr auto kGgufRules =
     JoinRules(kGgufDecoderRules, kGgufAttentionRules, kGgufFusedRules, kGgufExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "phimoe", .build = BuildHf, .tensors = kHfRules},
+    {.model_type = "phimoe",
+     .class_name = "PhimoeForCausalLM",
+     .build = BuildHf,
+     .tensors = kHfRules,
+     .gguf = "phimoe"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "phimoe", .build = BuildGguf, .tensors = kGgufRules},

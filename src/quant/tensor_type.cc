@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quant/dequantize.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 namespace {
@@ -11,14 +12,14 @@ namespace {
 // Plain types first, then block types by their number in GGUF. Numbers and sizes: ggml.h and
 // ggml-common.h of llama.cpp; plain names: the `Dtype` enum of the safetensors crate.
 constexpr TensorType kTypes[] = {
-    {.name = "F32",     .ggml_type = 0,  .block_elements = 1,   .block_bytes = 4,   .dequantize = DequantizeF32,     .description = "32-bit float"},
-    {.name = "F16",     .ggml_type = 1,  .block_elements = 1,   .block_bytes = 2,   .dequantize = DequantizeF16,     .description = "16-bit float"},
+    {.name = "F32",     .ggml_type = 0,  .block_elements = 1,   .block_bytes = 4,   .dequantize = DequantizeF32, .quantize = QuantizeF32,     .description = "32-bit float"},
+    {.name = "F16",     .ggml_type = 1,  .block_elements = 1,   .block_bytes = 2,   .dequantize = DequantizeF16, .quantize = QuantizeF16,     .description = "16-bit float"},
     {.name = "I8",      .ggml_type = 24, .block_elements = 1,   .block_bytes = 1,   .dequantize = DequantizeI8,      .description = "8-bit integer", .weights = false},
     {.name = "I16",     .ggml_type = 25, .block_elements = 1,   .block_bytes = 2,   .dequantize = DequantizeI16,     .description = "16-bit integer", .weights = false},
     {.name = "I32",     .ggml_type = 26, .block_elements = 1,   .block_bytes = 4,   .dequantize = DequantizeI32,     .description = "32-bit integer", .weights = false},
     {.name = "I64",     .ggml_type = 27, .block_elements = 1,   .block_bytes = 8,   .dequantize = DequantizeI64,     .description = "64-bit integer", .weights = false},
-    {.name = "F64",     .ggml_type = 28, .block_elements = 1,   .block_bytes = 8,   .dequantize = DequantizeF64,     .description = "64-bit float"},
-    {.name = "BF16",    .ggml_type = 30, .block_elements = 1,   .block_bytes = 2,   .dequantize = DequantizeBF16,    .description = "bfloat16, the upper half of a 32-bit float"},
+    {.name = "F64",     .ggml_type = 28, .block_elements = 1,   .block_bytes = 8,   .dequantize = DequantizeF64, .quantize = QuantizeF64,     .description = "64-bit float"},
+    {.name = "BF16",    .ggml_type = 30, .block_elements = 1,   .block_bytes = 2,   .dequantize = DequantizeBF16, .quantize = QuantizeBF16,    .description = "bfloat16, the upper half of a 32-bit float"},
     {.name = "U8",      .ggml_type = {}, .block_elements = 1,   .block_bytes = 1,   .dequantize = DequantizeU8,      .description = "8-bit unsigned integer", .weights = false},
     {.name = "U16",     .ggml_type = {}, .block_elements = 1,   .block_bytes = 2,   .dequantize = DequantizeU16,     .description = "16-bit unsigned integer", .weights = false},
     {.name = "U32",     .ggml_type = {}, .block_elements = 1,   .block_bytes = 4,   .dequantize = DequantizeU32,     .description = "32-bit unsigned integer", .weights = false},

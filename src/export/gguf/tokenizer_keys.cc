@@ -1,0 +1,345 @@
+#include "export/gguf/tokenizer_keys.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "base/quoted.h"
+#include "model/gguf_text.h"
+#include "model/text_model.h"
+#include "tokenizer/gguf_tokenizer.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "tokenizer.ggml.";
+
+// What tells the pre-tokenizers of gguf_pre_tokenizers.cc apart: digits of several lengths,
+// contractions in both cases, punctuation beside letters and newlines, runs of spaces, scripts with
+// rules of their own, marks, composed and decomposed letters, code, symbols.
+constexpr std::string_view kProbes[] = {
+    "Hello, world! It's 1234567890 o'clock; we'll SEE, I'M sure they'VE gone.",
+    "  two spaces\n\nand\t\ttabs \r\n  \n   trailing   ",
+    "3.14159 + 2,718,281.828 = 42% of $1000 (or \u20ac999) #7 @you 2024-11-30T02:15:00Z",
+    "def f(x):\n    return {'key': [x**2 for x in range(10)]}  # comment\n\n\nprint(f\"{x!r}\")",
+    "\u4eca\u5929\u5929\u6c14\u5f88\u597d\uff0c\u6211\u4eec2024\u5e74\u53bb\u5317\u4eac\u3002\u6771"
+    "\u4eac\u30bf\u30ef\u30fc\u306f\u3068\u3066\u3082\u9ad8\u3044\u3067\u3059\uff01",
+    "\u0633\u0644\u0627\u0645 \u062f\u0646\u06cc\u0627\u060c \u0627\u0645\u0631\u0648\u0632 "
+    "\u0647\u0648\u0627 \u062e\u0648\u0628 \u0627\u0633\u062a. \u06f1\u06f2\u06f3\u06f4 "
+    "\u0645\u06cc\u200c\u0631\u0648\u0645",
+    "\u041f\u0440\u0438\u0432\u0435\u0442, \u043c\u0438\u0440! "
+    "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac \u03ba\u03b1\u03b9 "
+    "\u05e2\u05d1\u05e8\u05d9\u05ea",
+    "caf\u00e9 na\u00efve \u00c5ngstr\u00f6m \u2014 cafe\u0301 nai\u0308ve A\u030angstrom",
+    "\ud55c\uad6d\uc5b4 \ubb38\uc7a5\uc785\ub2c8\ub2e4. \u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22 "
+    "\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902 \u0967\u0968\u0969",
+    "\U0001F600\U0001F468\u200d\U0001F469\u200d\U0001F467 \u00bd \u2460 \u2164 x\u00b2 "
+    "\u2192\u2200\u2203 \u00a9\u00ae\u2122",
+    "CamelCaseHTTPServer2Go and snake_case_name, ALLCAPS and mixedCASE's",
+    "https://example.org/a/b?c=d&e=f#g ... ??? !!! --- *** \"quoted\" 'single' `code`",
+    "a\nb\n\nc \n d\n  e/f\n/g //h\\i",
+    "DON'T won't I'd HE'LL they're THEY'RE 's 'S 't",
+    "1 12 123 1234 12345 123456 1234567 0x1F 1e-5 v1.2.3",
+    "\u00a0nbsp\u2003em\u3000ideographic \u2028line",
+    "",
+};
+
+// Where several names have the same rules the one that llama.cpp knows longest is written.
+constexpr std::string_view kFirstNames[] = {
+    "gpt-2",     "llama-bpe",   "qwen2",       "smollm",       "starcoder",
+    "gpt-4o",    "tekken",      "deepseek-v3", "deepseek-llm", "deepseek-coder",
+    "command-r", "chatglm-bpe", "falcon",      "bloom",        "default"};
+
+std::vector<const GgufPreTokenizer*> PreTokenizersInOrder() {
+  std::vector<const GgufPreTokenizer*> order;
+  const auto rows = GgufPreTokenizers();
+  for (const std::string_view name : kFirstNames)
+    for (const GgufPreTokenizer& row : rows)
+      if (row.name == name) order.push_back(&row);
+  for (const GgufPreTokenizer& row : rows) {
+    // The same rules under another name give the same answer.
+    const bool known = std::any_of(order.begin(), order.end(), [&](const GgufPreTokenizer* other) {
+      return other->patterns.data() == row.patterns.data() && other->nfc == row.nfc &&
+             other->ignore_merges == row.ignore_merges;
+    });
+    if (!known) order.push_back(&row);
+  }
+  return order;
+}
+
+// What tokenizer.json (or vocab.json and merges.txt) says that the Tokenizer does not show.
+struct Source {
+  std::vector<std::string> merges;  // "left right", in order
+  bool byte_level = false;
+  bool byte_fallback = false;
+  bool ignore_merges = false;
+};
+
+// Whether a step of this type is anywhere in a pre-tokenizer or decoder.
+bool HasStep(const Json& step, std::string_view type) {
+  if (step.is_object() && step.value("type", Json()) == Json(type)) return true;
+  if (!step.is_structured()) return false;
+  return std::any_of(step.begin(), step.end(),
+                     [&](const Json& inner) { return HasStep(inner, type); });
+}
+
+Result<Source> ReadSource(const fs::path& folder, std::string_view tokenizer_source) {
+  Source source;
+  if (tokenizer_source != "tokenizer.json") {
+    // GPT-2's files.
+    source.byte_level = true;
+    const fs::path path =
+        fs::exists(folder / "merges.txt") ? folder / "merges.txt" : folder / "vocab.bpe";
+    LS_TRY(const std::string text, ReadTextFile(path));
+    size_t begin = 0;
+    while (begin < text.size()) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      std::string line = text.substr(begin, end - begin);
+      begin = end + 1;
+      if (line.ends_with('\r')) line.pop_back();
+      if (!line.empty() && !line.starts_with("#version")) source.merges.push_back(std::move(line));
+    }
+    return source;
+  }
+  const std::string place = (folder / "tokenizer.json").string();
+  LS_TRY(const std::string text, ReadTextFile(folder / "tokenizer.json", size_t{512} << 20));
+  LS_TRY(const Json json, ParseJson(text, place));
+  const Json& model = json["model"];
+  const std::string type = model.contains("type") && model["type"].is_string()
+                               ? model["type"].get<std::string>()
+                               : "BPE";
+  if (type != "BPE")
+    return UnsupportedError(
+        "{}: the tokenizer's model is {}, expected BPE: GGUF's other vocabularies are not written",
+        place, Quoted(type));
+  for (const Json& merge : model["merges"]) {
+    if (merge.is_string()) {
+      source.merges.push_back(merge.get<std::string>());
+    } else {
+      source.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+    }
+  }
+  const Json none;
+  source.byte_level =
+      HasStep(json.contains("decoder") ? json["decoder"] : none, "ByteLevel") ||
+      HasStep(json.contains("pre_tokenizer") ? json["pre_tokenizer"] : none, "ByteLevel");
+  const auto flag = [&](const char* key) {
+    return model.contains(key) && model[key].is_boolean() && model[key].get<bool>();
+  };
+  source.byte_fallback = flag("byte_fallback");
+  source.ignore_merges = flag("ignore_merges");
+  return source;
+}
+
+bool IsByteToken(std::string_view text) {
+  const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
+  return text.size() == 6 && text.starts_with("<0x") && text.ends_with('>') && hex(text[3]) &&
+         hex(text[4]);
+}
+
+// tokens and token_type: one for each row of the embedding.
+void AddTokens(const Tokenizer& tokenizer, size_t rows, bool bytes, std::optional<int64_t> unk,
+               GgufValues& values) {
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+  std::unordered_map<int32_t, bool> added;  // id -> special
+  for (const AddedToken& token : tokenizer.added_tokens()) added[token.id] = token.special;
+  for (size_t id = 0; id < rows; ++id) {
+    const auto text = tokenizer.TokenText(static_cast<int64_t>(id));
+    if (!text) {
+      tokens.push_back(fmt::format("[PAD{}]", id));
+      types.push_back(kGgufUnused);
+      continue;
+    }
+    tokens.emplace_back(*text);
+    const auto is_added = added.find(static_cast<int32_t>(id));
+    int32_t type = kGgufNormal;
+    if (bytes && IsByteToken(*text)) type = kGgufByte;
+    if (is_added != added.end()) type = is_added->second ? kGgufControl : kGgufUserDefined;
+    if (bytes && unk && static_cast<size_t>(*unk) == id) type = kGgufUnknown;
+    types.push_back(type);
+  }
+  values.SetStrings("tokenizer.ggml.tokens", tokens);
+  values.SetIntegers("tokenizer.ggml.token_type", types);
+}
+
+// SentencePiece merges the pair whose joined text has the best score: the rank of the first merge
+// that makes it, counted down.
+void AddScores(const Tokenizer& tokenizer, size_t rows, const Source& source, GgufValues& values) {
+  std::vector<float> scores(rows, 0);
+  std::vector<bool> scored(rows);
+  for (size_t rank = 0; rank < source.merges.size(); ++rank) {
+    std::string joined = source.merges[rank];
+    const size_t space = joined.find(' ', 1);
+    if (space == std::string::npos) continue;
+    joined.erase(space, 1);
+    const auto id = tokenizer.TokenId(joined);
+    if (!id || static_cast<size_t>(*id) >= rows || scored[static_cast<size_t>(*id)]) continue;
+    scored[static_cast<size_t>(*id)] = true;
+    scores[static_cast<size_t>(*id)] = -static_cast<float>(rank + 1);
+  }
+  values.SetNumbers("tokenizer.ggml.scores", scores);
+}
+
+// The tokenizer that a reader of the file will have.
+Result<TextModel> ReadBack(const GgufValues& values) {
+  Checkpoint file;
+  file.kind = Checkpoint::Kind::kGguf;
+  file.path = "the file";
+  file.gguf = values.View();
+  return LoadGgufTextModel(file);
+}
+
+// The first probe that the two encode differently; empty: none.
+Result<std::string> FirstDifference(const Tokenizer& wanted, const Tokenizer& found,
+                                    EncodeOptions options) {
+  for (const std::string_view probe : kProbes) {
+    LS_TRY(const auto a, wanted.Encode(probe, options));
+    LS_TRY(const auto b, found.Encode(probe, options));
+    if (a != b || wanted.Decode(a) != found.Decode(b)) return Quoted(probe.substr(0, 60));
+  }
+  return std::string();
+}
+
+// Tries the settings that `variants` make one after the other; the first with which the file
+// encodes as the model's tokenizer does stays.
+Result<bool> FindVariant(const Tokenizer& tokenizer,
+                         std::span<const std::function<void(GgufValues&)>> variants,
+                         GgufValues& values) {
+  for (const auto& apply : variants) {
+    apply(values);
+    const auto text = ReadBack(values);
+    if (!text || !text->tokenizer) continue;
+    LS_TRY(const std::string difference,
+           FirstDifference(tokenizer, *text->tokenizer, {.add_special_tokens = false}));
+    if (difference.empty()) return true;
+  }
+  return false;
+}
+
+std::optional<int64_t> IdIn(const GgufValues& values, std::string_view key) {
+  const GgufMetadata metadata = values.View();
+  const GgufValue* value = metadata.Find(fmt::format("{}{}", kPrefix, key));
+  return value != nullptr ? value->AsInt() : std::nullopt;
+}
+
+// Which special tokens stand around a text.
+Status AddSpecialTokens(const Tokenizer& tokenizer, const std::string& place, GgufValues& values) {
+  constexpr std::string_view kText = "Hello";
+  LS_TRY(const auto plain, tokenizer.Encode(kText, {.add_special_tokens = false}));
+  LS_TRY(const auto full, tokenizer.Encode(kText));
+  const auto at = std::search(full.begin(), full.end(), plain.begin(), plain.end());
+  const std::vector<int32_t> before(full.begin(), at);
+  const std::vector<int32_t> after(at == full.end() ? at : at + static_cast<int64_t>(plain.size()),
+                                   full.end());
+  for (const auto& [ids, key, flag] :
+       {std::tuple(&before, "bos_token_id", "tokenizer.ggml.add_bos_token"),
+        {&after, "eos_token_id", "tokenizer.ggml.add_eos_token"}}) {
+    values.SetBool(flag, !ids->empty());
+    if (ids->empty()) continue;
+    const auto id = IdIn(values, key);
+    if (ids->size() != 1 || id != int64_t{ids->front()})
+      return UnsupportedError(
+          "{}: the tokenizer puts token {} around a text, but the model's {} is {}: GGUF can only "
+          "add that one",
+          place, ids->front(), key, id ? std::to_string(*id) : "absent");
+  }
+  return {};
+}
+
+// Special tokens that the spec knows nothing of.
+void AddOtherIds(const TextModel& text, size_t rows, GgufValues& values) {
+  constexpr std::pair<const char*, std::string_view> kIds[] = {
+      {"unk_token", "unknown_token_id"},
+      {"sep_token", "seperator_token_id"},  // llama.cpp's spelling
+      {"cls_token", "cls_token_id"},
+      {"mask_token", "mask_token_id"},
+  };
+  for (const auto& [name, key] : kIds) {
+    const auto token = text.special_tokens.find(name);
+    if (token == text.special_tokens.end() || !token->is_string()) continue;
+    const auto id = text.tokenizer->TokenId(token->get<std::string>());
+    if (id && static_cast<size_t>(*id) < rows)
+      values.SetInteger(fmt::format("{}{}", kPrefix, key), static_cast<uint32_t>(*id));
+  }
+}
+
+Status AddVocabulary(const Model& model, const TextModel& text, GgufValues& values) {
+  const std::string place = model.checkpoint.path.string();
+  const Tokenizer& tokenizer = *text.tokenizer;
+  const auto rows = static_cast<size_t>(model.spec.embedding.vocab_size);
+  if (tokenizer.vocab_size() > rows)
+    return UnsupportedError(
+        "{}: the tokenizer has {} tokens and the embedding {} rows: a GGUF holds no token without "
+        "a row",
+        place, tokenizer.vocab_size(), rows);
+  std::error_code ignored;
+  const fs::path folder = fs::is_directory(model.checkpoint.path, ignored)
+                              ? model.checkpoint.path
+                              : model.checkpoint.path.parent_path();
+  LS_TRY(const Source source, ReadSource(folder, text.tokenizer_source));
+  if (!source.byte_level && !source.byte_fallback)
+    return UnsupportedError(
+        "{}: the tokenizer is neither byte-level BPE nor BPE with byte fallback, which are the two "
+        "that GGUF files hold here",
+        place);
+  AddOtherIds(text, rows, values);
+  const bool spm = !source.byte_level;
+  values.SetString("tokenizer.ggml.model", spm ? "llama" : "gpt2");
+  AddTokens(tokenizer, rows, spm, IdIn(values, "unknown_token_id"), values);
+  std::vector<std::function<void(GgufValues&)>> variants;
+  if (spm) {
+    values.SetString("tokenizer.ggml.pre", "default");
+    AddScores(tokenizer, rows, source, values);
+    for (const bool space : {true, false})
+      variants.emplace_back(
+          [space](GgufValues& v) { v.SetBool("tokenizer.ggml.add_space_prefix", space); });
+  } else {
+    values.SetStrings("tokenizer.ggml.merges", source.merges);
+    for (const GgufPreTokenizer* row : PreTokenizersInOrder())
+      if (row->ignore_merges == source.ignore_merges)
+        variants.emplace_back(
+            [row](GgufValues& v) { v.SetString("tokenizer.ggml.pre", row->name); });
+  }
+  // Until the right one is found nothing is put around a text.
+  values.SetBool("tokenizer.ggml.add_bos_token", false);
+  values.SetBool("tokenizer.ggml.add_eos_token", false);
+  LS_TRY(const bool found, FindVariant(tokenizer, variants, values));
+  if (!found)
+    return UnsupportedError(
+        "{}: no {} that GGUF files name splits text as this tokenizer does ({} probe texts)", place,
+        spm ? "rule for spaces" : "pre-tokenizer", std::size(kProbes));
+  LS_RETURN_IF_ERROR(AddSpecialTokens(tokenizer, place, values));
+  LS_TRY(const TextModel back, ReadBack(values));
+  if (!back.tokenizer)
+    return UnsupportedError("{}: the written tokenizer cannot be read: {}", place,
+                            back.notes.empty() ? "" : back.notes.front());
+  LS_TRY(const std::string difference, FirstDifference(tokenizer, *back.tokenizer, {}));
+  if (!difference.empty())
+    return UnsupportedError("{}: a GGUF's tokenizer would read {} otherwise than the model's own",
+                            place, difference);
+  return {};
+}
+
+}  // namespace
+
+Status AddTokenizerKeys(const Model& model, GgufValues& values, std::vector<std::string>& notes) {
+  if (model.checkpoint.kind == Checkpoint::Kind::kGguf) {
+    for (const auto& [key, value] : model.checkpoint.gguf.values())
+      if (key.starts_with("tokenizer.")) values.Copy(key, value);
+    return {};
+  }
+  LS_TRY(const TextModel text, LoadTextModel(model.checkpoint));
+  if (text.chat_template) values.SetString("tokenizer.chat_template", *text.chat_template);
+  if (text.tokenizer) return AddVocabulary(model, text, values);
+  values.SetString("tokenizer.ggml.model", "none");
+  notes.push_back("the model has no tokenizer: the file takes and gives token ids only");
+  return {};
+}
+
+}  // namespace lockstep
