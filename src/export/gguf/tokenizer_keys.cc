@@ -1,11 +1,11 @@
 #include "export/gguf/tokenizer_keys.h"
 
+#include <simdjson.h>
+
 #include <algorithm>
-#include <map>
-#include <set>
+#include <functional>
 #include <unordered_map>
 
-#include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/quoted.h"
 #include "model/gguf_text.h"
@@ -80,60 +80,78 @@ struct Source {
   bool ignore_merges = false;
 };
 
+using simdjson::dom::element;
+
 // Whether a step of this type is anywhere in a pre-tokenizer or decoder.
-bool HasStep(const Json& step, std::string_view type) {
-  if (step.is_object() && step.value("type", Json()) == Json(type)) return true;
-  if (!step.is_structured()) return false;
-  return std::any_of(step.begin(), step.end(),
-                     [&](const Json& inner) { return HasStep(inner, type); });
+bool HasStep(const element& step, std::string_view type) {
+  std::string_view name;
+  if (step["type"].get(name) == simdjson::SUCCESS && name == type) return true;
+  for (const char* list : {"pretokenizers", "decoders"}) {
+    simdjson::dom::array steps;
+    if (step[list].get(steps) != simdjson::SUCCESS) continue;
+    for (const element inner : steps)
+      if (HasStep(inner, type)) return true;
+  }
+  return false;
 }
 
-Result<Source> ReadSource(const fs::path& folder, std::string_view tokenizer_source) {
-  Source source;
-  if (tokenizer_source != "tokenizer.json") {
-    // GPT-2's files.
-    source.byte_level = true;
-    const fs::path path =
-        fs::exists(folder / "merges.txt") ? folder / "merges.txt" : folder / "vocab.bpe";
-    LS_TRY(const std::string text, ReadTextFile(path));
-    size_t begin = 0;
-    while (begin < text.size()) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      std::string line = text.substr(begin, end - begin);
-      begin = end + 1;
-      if (line.ends_with('\r')) line.pop_back();
-      if (!line.empty() && !line.starts_with("#version")) source.merges.push_back(std::move(line));
-    }
-    return source;
-  }
-  const std::string place = (folder / "tokenizer.json").string();
-  LS_TRY(const std::string text, ReadTextFile(folder / "tokenizer.json", size_t{512} << 20));
-  LS_TRY(const Json json, ParseJson(text, place));
-  const Json& model = json["model"];
-  const std::string type = model.contains("type") && model["type"].is_string()
-                               ? model["type"].get<std::string>()
-                               : "BPE";
-  if (type != "BPE")
+// The tokenizer's own reader has accepted the file: what it wants is there.
+Result<Source> ReadTokenizerJson(const fs::path& path) {
+  LS_TRY(const auto file, MappedFile::Open(path));
+  simdjson::dom::parser parser;
+  element root, model, step;
+  if (parser.parse(simdjson::padded_string(file->text())).get(root) != simdjson::SUCCESS ||
+      root["model"].get(model) != simdjson::SUCCESS)
+    return InputError("{}: expected a tokenizer with a \"model\"", path.string());
+  std::string_view type = "BPE";
+  if (model["type"].get(type) == simdjson::SUCCESS && type != "BPE")
     return UnsupportedError(
         "{}: the tokenizer's model is {}, expected BPE: GGUF's other vocabularies are not written",
-        place, Quoted(type));
-  for (const Json& merge : model["merges"]) {
-    if (merge.is_string()) {
-      source.merges.push_back(merge.get<std::string>());
-    } else {
-      source.merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+        path.string(), Quoted(type));
+  Source source;
+  simdjson::dom::array merges;
+  if (model["merges"].get(merges) == simdjson::SUCCESS) {
+    for (const element merge : merges) {
+      std::string_view line, left, right;
+      if (merge.get(line) == simdjson::SUCCESS) {
+        source.merges.emplace_back(line);
+      } else if (merge.at(0).get(left) == simdjson::SUCCESS &&
+                 merge.at(1).get(right) == simdjson::SUCCESS) {
+        source.merges.push_back(fmt::format("{} {}", left, right));
+      }
     }
   }
-  const Json none;
-  source.byte_level =
-      HasStep(json.contains("decoder") ? json["decoder"] : none, "ByteLevel") ||
-      HasStep(json.contains("pre_tokenizer") ? json["pre_tokenizer"] : none, "ByteLevel");
+  for (const char* part : {"decoder", "pre_tokenizer"})
+    if (root[part].get(step) == simdjson::SUCCESS && HasStep(step, "ByteLevel"))
+      source.byte_level = true;
   const auto flag = [&](const char* key) {
-    return model.contains(key) && model[key].is_boolean() && model[key].get<bool>();
+    bool value = false;
+    return model[key].get(value) == simdjson::SUCCESS && value;
   };
   source.byte_fallback = flag("byte_fallback");
   source.ignore_merges = flag("ignore_merges");
   return source;
+}
+
+// GPT-2's vocab.bpe (merges.txt): "left right", a line each.
+Result<Source> ReadMergesFile(const fs::path& path) {
+  Source source{.byte_level = true};
+  LS_TRY(const std::string text, ReadTextFile(path));
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty() && !line.starts_with("#version")) source.merges.push_back(std::move(line));
+  }
+  return source;
+}
+
+Result<Source> ReadSource(const fs::path& folder, std::string_view tokenizer_source) {
+  if (tokenizer_source == "tokenizer.json") return ReadTokenizerJson(folder / "tokenizer.json");
+  std::error_code ignored;
+  const bool merges = fs::exists(folder / "merges.txt", ignored);
+  return ReadMergesFile(folder / (merges ? "merges.txt" : "vocab.bpe"));
 }
 
 bool IsByteToken(std::string_view text) {
@@ -301,10 +319,12 @@ Status AddVocabulary(const Model& model, const TextModel& text, GgufValues& valu
           [space](GgufValues& v) { v.SetBool("tokenizer.ggml.add_space_prefix", space); });
   } else {
     values.SetStrings("tokenizer.ggml.merges", source.merges);
-    for (const GgufPreTokenizer* row : PreTokenizersInOrder())
-      if (row->ignore_merges == source.ignore_merges)
-        variants.emplace_back(
-            [row](GgufValues& v) { v.SetString("tokenizer.ggml.pre", row->name); });
+    auto rows = PreTokenizersInOrder();
+    std::stable_partition(rows.begin(), rows.end(), [&](const GgufPreTokenizer* row) {
+      return row->ignore_merges == source.ignore_merges;
+    });
+    for (const GgufPreTokenizer* row : rows)
+      variants.emplace_back([row](GgufValues& v) { v.SetString("tokenizer.ggml.pre", row->name); });
   }
   // Until the right one is found nothing is put around a text.
   values.SetBool("tokenizer.ggml.add_bos_token", false);
