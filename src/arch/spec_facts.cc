@@ -39,6 +39,19 @@ ModelSpec Comparable(const ModelSpec& spec) {
   return rounded ? *std::move(rounded) : out;
 }
 
+// Converters compute the same formula in floats: some units in the last place.
+bool SameFactors(const std::vector<double>& a, const std::vector<double>& b) {
+  constexpr double kTolerance = 2e-6;
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](double x, double y) { return std::abs(x - y) <= kTolerance * std::abs(x); });
+}
+
+FrequencyFactors* FactorsOf(LayerSpec& layer) {
+  auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+  if (attention == nullptr || !attention->rope || !attention->rope->scaling) return nullptr;
+  return std::get_if<FrequencyFactors>(&*attention->rope->scaling);
+}
+
 // The line s = slope / wavelength + intercept through two points of the ramp.
 struct Ramp {
   double slope = 0, intercept = 0;
@@ -104,12 +117,9 @@ std::optional<Llama3Scaling> FitLlama3(const std::vector<double>& factors, doubl
                                        int64_t rotary_dim, int64_t original) {
   if (factors.size() != static_cast<size_t>(rotary_dim / 2) || factors.empty()) return std::nullopt;
   const double factor = *std::max_element(factors.begin(), factors.end());
-  // Converters write the same formula in floats: a few units in the last place.
   const auto gives = [&](const Llama3Scaling& scaling) {
     const std::vector<float> made = Llama3Factors(scaling, theta, rotary_dim);
-    for (size_t i = 0; i < made.size(); ++i)
-      if (std::abs(made[i] - factors[i]) > 1e-5 * factors[i]) return false;
-    return true;
+    return SameFactors({made.begin(), made.end()}, factors);
   };
   // What Llama 3.1 and its descendants have.
   Llama3Scaling usual{.factor = factor,
@@ -133,8 +143,15 @@ std::optional<Llama3Scaling> FitLlama3(const std::vector<double>& factors, doubl
 }
 
 std::vector<std::string> FactsThatDiffer(const ModelSpec& wanted, const ModelSpec& found) {
+  ModelSpec a = Comparable(wanted), b = Comparable(found);
+  for (size_t i = 0; i < std::min(a.layers.size(), b.layers.size()); ++i) {
+    const FrequencyFactors* of_a = FactorsOf(a.layers[i]);
+    FrequencyFactors* of_b = FactorsOf(b.layers[i]);
+    if (of_a != nullptr && of_b != nullptr && SameFactors(of_a->factors, of_b->factors))
+      of_b->factors = of_a->factors;
+  }
   std::vector<std::string> out;
-  for (const FieldDifference& difference : JoinLayers(Diff(Comparable(wanted), Comparable(found))))
+  for (const FieldDifference& difference : JoinLayers(Diff(a, b)))
     out.push_back(ToString(difference));
   return out;
 }

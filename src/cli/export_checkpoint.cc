@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "export/gguf/export_gguf.h"
 #include "export/gguf/types.h"
+#include "export/safetensors/export_safetensors.h"
 #include "model/model.h"
 
 namespace lockstep {
@@ -21,6 +22,7 @@ struct Target {
 };
 constexpr Target kTargets[] = {
     {"gguf", "a file for llama.cpp (docs/export_gguf.md)", &ExportGguf},
+    {"safetensors", "a Hugging Face folder (docs/export_gguf.md)", &ExportSafetensors},
 };
 
 const Target* FindTarget(std::string_view name) {
@@ -85,7 +87,7 @@ std::string CheckpointTargetsHelp() {
 std::string CheckpointPrecisionsHelp() {
   std::vector<std::string_view> names;
   for (const GgufPrecision& precision : GgufPrecisions()) names.push_back(precision.name);
-  return fmt::format("; gguf: {}", fmt::join(names, ", "));
+  return fmt::format("; gguf: {}; safetensors: keep, f32, f16, bf16", fmt::join(names, ", "));
 }
 
 int RunCheckpointExport(const CheckpointExportArgs& args) {

@@ -8,11 +8,11 @@
 #include "arch/gguf_facts.h"
 #include "arch/spec_facts.h"
 #include "base/quoted.h"
-#include "base/thread_pool.h"
 #include "export/gguf/tokenizer_keys.h"
 #include "export/gguf/types.h"
+#include "export/placed_rows.h"
+#include "export/read_again.h"
 #include "formats/gguf_write.h"
-#include "model/place_weights.h"
 
 namespace lockstep {
 namespace {
@@ -157,22 +157,6 @@ Result<Plan> MakePlan(const Model& model, const CheckpointExportOptions& options
   return plan;
 }
 
-// Rows in pieces, so that every thread has some.
-Status FillParallel(const PlacedTensor& tensor, const Weights& weights, const TensorType& type,
-                    int64_t first, int64_t count, ThreadPool& pool, std::byte* out) {
-  const int64_t row_bytes = tensor.row_elements() / type.block_elements * type.block_bytes;
-  const int64_t pieces = std::min<int64_t>(count, int64_t{pool.num_threads()} * 8);
-  std::vector<Status> results(static_cast<size_t>(pieces));
-  pool.For(static_cast<size_t>(pieces), [&](size_t piece) {
-    const int64_t begin = count * static_cast<int64_t>(piece) / pieces;
-    const int64_t end = count * (static_cast<int64_t>(piece) + 1) / pieces;
-    results[piece] =
-        FillPlacedRows(tensor, weights, type, first + begin, end - begin, out + begin * row_bytes);
-  });
-  for (Status& result : results) LS_RETURN_IF_ERROR(std::move(result));
-  return {};
-}
-
 Status CheckTarget(const Model& model, const fs::path& out, bool force) {
   std::error_code error;
   if (!fs::exists(out, error)) return {};
@@ -182,66 +166,6 @@ Status CheckTarget(const Model& model, const fs::path& out, bool force) {
   for (const auto& file : model.checkpoint.files)
     if (fs::equivalent(file->path(), out, error))
       return UsageError("{}: is the model that is being exported", out.string());
-  return {};
-}
-
-// The sums behind a relative error.
-struct Compared {
-  int64_t exact = 0, rounded = 0;
-  double error = 0, magnitude = 0;
-};
-
-Result<Compared> CompareWeights(const Model& model, const Model& written, ThreadPool& pool) {
-  std::vector<std::pair<const WeightView*, const WeightView*>> pairs;
-  for (const auto& [id, view] : model.weights.all()) {
-    const WeightView* other = written.weights.Find(id);
-    if (other == nullptr) return InputError("{} is not in the written file", ToString(id));
-    pairs.emplace_back(&view, other);
-  }
-  std::vector<Compared> sums(pairs.size());
-  pool.For(pairs.size(), [&](size_t i) {
-    const auto& [a, b] = pairs[i];
-    const int64_t step = std::max<int64_t>(1, (int64_t{1} << 18) / std::max<int64_t>(a->cols, 1));
-    const auto size = static_cast<size_t>(std::min(step, a->rows) * a->cols);
-    std::vector<float> x(size), y(size);
-    for (int64_t r = 0; r < a->rows; r += step) {
-      const int64_t n = std::min(step, a->rows - r);
-      a->ReadRows(r, n, x.data(), a->cols);
-      b->ReadRows(r, n, y.data(), a->cols);
-      for (size_t k = 0; k < static_cast<size_t>(n * a->cols); ++k) {
-        if (std::memcmp(&x[k], &y[k], sizeof(float)) == 0) {
-          ++sums[i].exact;
-          continue;
-        }
-        ++sums[i].rounded;
-        sums[i].error += (double{x[k]} - y[k]) * (double{x[k]} - y[k]);
-        sums[i].magnitude += double{x[k]} * x[k];
-      }
-    }
-  });
-  Compared total;
-  for (const Compared& one : sums) {
-    total.exact += one.exact;
-    total.rounded += one.rounded;
-    total.error += one.error;
-    total.magnitude += one.magnitude;
-  }
-  return total;
-}
-
-Status Verify(const Model& model, const fs::path& out, ThreadPool& pool,
-              CheckpointExportReport& report) {
-  LS_TRY(const Model written, LoadModel(out));
-  std::vector<std::string> ignored;
-  if (const auto differences = FactsThatDiffer(WithoutUnusedIds(model.spec, ignored), written.spec);
-      !differences.empty())
-    return InputError("{}: the written file states other facts: {}", out.string(),
-                      fmt::join(differences, "; "));
-  LS_TRY(const Compared compared, CompareWeights(model, written, pool));
-  report.exact_weights = compared.exact;
-  report.rounded_weights = compared.rounded;
-  if (compared.magnitude > 0)
-    report.relative_error = std::sqrt(compared.error / compared.magnitude);
   return {};
 }
 
@@ -259,14 +183,17 @@ Result<CheckpointExportReport> ExportGguf(const Model& model, const fs::path& ou
       std::memcpy(to, fact.values.data(), fact.values.size() * sizeof(float));
       return {};
     }
-    return FillParallel(plan.placed[index], model.weights, *plan.tensors[index].type, first, count,
-                        pool, to);
+    return FillRowsOf(plan.placed[index], model.weights, *plan.tensors[index].type, first, count,
+                      pool, to);
   };
   LS_RETURN_IF_ERROR(WriteGguf(out, plan.values, plan.tensors, fill, options.progress));
   report.tensors = plan.tensors.size();
   std::error_code error;
   report.bytes = fs::file_size(out, error);
-  if (options.verify) LS_RETURN_IF_ERROR(Verify(model, out, pool, report));
+  if (options.verify) {
+    std::vector<std::string> ignored;
+    LS_RETURN_IF_ERROR(ReadAgain(model, WithoutUnusedIds(model.spec, ignored), out, pool, report));
+  }
   return report;
 }
 
