@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <optional>
 
@@ -16,9 +17,10 @@ const Json kUnstated(Json::value_t::discarded);
 
 // A float that GGUF stored comes back as the shortest decimal (GgufConfig); what was computed from
 // one may be a few bits beside a short number: 1 / (1 / sqrt(256))^2 is 256.
-double Tidy(double x) {
+Json Tidy(double x) {
   const double whole = std::round(x);
-  return std::abs(x - whole) < 1e-6 * std::abs(x) ? whole : x;
+  if (std::abs(x - whole) < 1e-6 * std::abs(x)) return static_cast<int64_t>(whole);
+  return x;
 }
 
 std::string_view ActivationWord(Activation activation) {
@@ -326,20 +328,21 @@ ModelSpec WithNamedBands(const ModelSpec& spec, int64_t original) {
   return out;
 }
 
-// Lists of floats from tensors: 3.9000000953674316 was written for 3.9.
+// Numbers that came from floats: 3.9000000953674316 was written for 3.9. They stay numbers with a
+// point: transformers refuses an integer where it wants a float.
 void ShortenNumbers(Json& json) {
   if (json.is_structured())
     for (Json& element : json) ShortenNumbers(element);
   if (!json.is_number_float()) return;
   const double value = json.get<double>();
-  const auto narrow = static_cast<float>(value);
-  if (static_cast<double>(narrow) == value)
-    json = Json::parse(fmt::format("{}", narrow), nullptr, false);
-  if (json.is_discarded()) json = value;
+  if (static_cast<double>(static_cast<float>(value)) != value) return;
+  const std::string shortest = fmt::format("{}", static_cast<float>(value));
+  double decimal = value;
+  std::from_chars(shortest.data(), shortest.data() + shortest.size(), decimal);
+  json = decimal;
 }
 
-// `absent_ids`: how to say that there is no such token, null or -1: families with a default for it
-// take null for "the default".
+// `negative_for_absent`: -1 says that there is no such token, where null means the class' default.
 Json Propose(const SpecFacts& facts, std::string_view model_type, RopeForm form,
              bool negative_for_absent) {
   Json config = Json::object();

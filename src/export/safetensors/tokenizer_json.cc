@@ -52,7 +52,8 @@ std::vector<Merge> MergesFromScores(const GgufVocabulary& gguf, const Tokens& to
   };
   std::vector<Scored> scored;
   for (const auto& [text, id] : tokens.listed) {
-    if (TypeOf(gguf, static_cast<size_t>(id)) != kGgufNormal) continue;
+    const int32_t type = TypeOf(gguf, static_cast<size_t>(id));
+    if (type != kGgufNormal && type != kGgufUserDefined) continue;
     std::vector<std::pair<std::pair<int64_t, int64_t>, Merge>> ways;
     for (size_t cut = 1; cut < text.size(); ++cut) {
       if ((static_cast<uint8_t>(text[cut]) & 0xc0) == 0x80) continue;
