@@ -69,6 +69,8 @@ struct GgufArchitecture {
   std::string_view architecture;  // general.architecture
   Result<ModelSpec> (*build)(GgufConfig& config);
   std::span<const TensorRule> tensors;
+  // Where llama.cpp computes something else than the model this file states: a sentence.
+  std::string_view llama_cpp_differs = {};
 };
 
 // One object of this type at namespace scope in a family file adds its rows to the tables below.

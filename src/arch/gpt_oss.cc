@@ -124,7 +124,11 @@ constexpr HfArchitecture kHf[] = {
      .gguf = "gpt-oss"},
 };
 constexpr GgufArchitecture kGguf[] = {
-    {.architecture = "gpt-oss", .build = BuildGguf, .tensors = kGgufRules},
+    {.architecture = "gpt-oss",
+     .build = BuildGguf,
+     .tensors = kGgufRules,
+     .llama_cpp_differs = "llama.cpp rounds the ends of YaRN's ramp to whole dimensions, which "
+                          "this model does not do"},
 };
 const ArchitectureFamily kFamily(kHf, kGguf);
 

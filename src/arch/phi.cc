@@ -109,7 +109,12 @@ constexpr HfArchitecture kHf[] = {
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "phi2", .build = BuildPhi2Gguf, .tensors = kGgufPhi2Tensors},
-    {.architecture = "phi3", .build = BuildPhi3Gguf, .tensors = kGgufPhi3Tensors},
+    {.architecture = "phi3",
+     .build = BuildPhi3Gguf,
+     .tensors = kGgufPhi3Tensors,
+     .llama_cpp_differs = "llama.cpp takes longrope's long factors at every length when its "
+                          "context is longer than the "
+                          "original one, and applies no sliding window"},
 };
 const ArchitectureFamily kFamily(kHf, kGguf);
 

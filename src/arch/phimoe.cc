@@ -135,7 +135,12 @@ constexpr HfArchitecture kHf[] = {
      .gguf = "phimoe"},
 };
 constexpr GgufArchitecture kGguf[] = {
-    {.architecture = "phimoe", .build = BuildGguf, .tensors = kGgufRules},
+    {.architecture = "phimoe",
+     .build = BuildGguf,
+     .tensors = kGgufRules,
+     .llama_cpp_differs = "llama.cpp computes this architecture with RMS norms and a plain softmax "
+                          "router, which the "
+                          "model does not have"},
 };
 const ArchitectureFamily kFamily(kHf, kGguf);
 

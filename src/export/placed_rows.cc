@@ -1,8 +1,19 @@
 #include "export/placed_rows.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "export/matrix_source.h"
 
 namespace lockstep {
+namespace {
+
+int64_t ElementsOf(const PlacedTensor& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
 
 Status FillRowsOf(const PlacedTensor& tensor, const Weights& weights, const TensorType& type,
                   int64_t first, int64_t count, ThreadPool& pool, std::byte* out) {
@@ -16,6 +27,11 @@ Status FillRowsOf(const PlacedTensor& tensor, const Weights& weights, const Tens
         FillPlacedRows(tensor, weights, type, first + begin, end - begin, out + begin * row_bytes);
   });
   for (Status& result : results) LS_RETURN_IF_ERROR(std::move(result));
+  const bool last = (first + count) * tensor.row_elements() == ElementsOf(tensor);
+  for (const PlacedWeight& weight : tensor.weights)
+    if (last)
+      ForgetPages(weights, {.views = {&weights.Get(weight.id.role, weight.id.layer, weight.id.part,
+                                                   weight.id.expert)}});
   return {};
 }
 

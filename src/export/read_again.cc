@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "arch/spec_facts.h"
+#include "export/matrix_source.h"
 
 namespace lockstep {
 namespace {
@@ -44,6 +45,8 @@ Result<Compared> CompareWeights(const Model& model, const Model& written, Thread
         sums[i].magnitude += double{x[k]} * x[k];
       }
     }
+    ForgetPages(model.weights, {.views = {a}});
+    ForgetPages(written.weights, {.views = {b}});
   });
   Compared total;
   for (const Compared& one : sums) {

@@ -69,9 +69,8 @@ TEST(GgufWrite, TheReaderFindsEveryValueAndTensorAgain) {
             (std::vector<std::string_view>{"a", "", "längeres"}));
   ASSERT_EQ(file->tensors.size(), 3u);
   for (const TensorInfo& found : file->tensors) {
-    const auto wanted = std::find_if(tensors.begin(), tensors.end(), [&](const StreamedTensor& t) {
-      return t.name == found.name;
-    });
+    const auto wanted = std::find_if(tensors.begin(), tensors.end(),
+                                     [&](const StreamedTensor& t) { return t.name == found.name; });
     ASSERT_NE(wanted, tensors.end());
     EXPECT_EQ(found.type, wanted->type);
     EXPECT_EQ(found.shape, wanted->shape);
@@ -153,8 +152,8 @@ TEST(StreamSafetensors, GivesTheBytesOfTheWriterThatHoldsThem) {
   std::vector<std::vector<std::byte>> bytes;
   std::vector<TensorToWrite> whole;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    auto& data = bytes.emplace_back(
-        static_cast<size_t>(tensors[i].rows() * tensors[i].row_bytes()));
+    auto& data =
+        bytes.emplace_back(static_cast<size_t>(tensors[i].rows() * tensors[i].row_bytes()));
     ASSERT_TRUE(FillWithIndex(tensors, i, 0, tensors[i].rows(), data.data()));
   }
   for (size_t i = 0; i < tensors.size(); ++i)

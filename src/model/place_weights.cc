@@ -1,6 +1,7 @@
 #include "model/place_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <unordered_map>
 
@@ -48,9 +49,30 @@ void Subtract(double addend, float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] -= a;
 }
 
+// Floats as `type` stores them. Codes of blocks cannot say "not a number", and a half not 1e6.
+Status Encode(const PlacedTensor& tensor, const TensorType& type, const float* x, int64_t n,
+              std::byte* out) {
+  if (!type.plain()) {
+    const auto* bad = std::find_if(x, x + n, [](float value) { return !std::isfinite(value); });
+    if (bad != x + n)
+      return InputError("{}: holds {}, which {} has no code for", Quoted(tensor.name), *bad,
+                        type.name);
+  } else if (type.name == "F16") {
+    constexpr float kLargest = 65520;  // what rounds to infinity
+    const auto* bad = std::find_if(
+        x, x + n, [](float value) { return std::abs(value) >= kLargest && std::isfinite(value); });
+    if (bad != x + n)
+      return InputError("{}: holds {}, and F16 ends at 65504 (bf16 and f32 hold it)",
+                        Quoted(tensor.name), *bad);
+  }
+  type.quantize(x, n, out);
+  return {};
+}
+
 // Rows of the weight are rows of the tensor.
-void FillWholeRows(const PlacedWeight& weight, const WeightView& view, const TensorType& type,
-                   const Block& block, std::vector<float>& row, std::byte* out) {
+Status FillWholeRows(const PlacedTensor& tensor, const PlacedWeight& weight, const WeightView& view,
+                     const TensorType& type, const Block& block, std::vector<float>& row,
+                     std::byte* out) {
   const int64_t step = weight.row_stride / block.row_elements;
   const int64_t begin = weight.offset / block.row_elements;
   const int64_t row_bytes = block.row_elements / type.block_elements * type.block_bytes;
@@ -69,8 +91,9 @@ void FillWholeRows(const PlacedWeight& weight, const WeightView& view, const Ten
     }
     view.ReadRows(r, 1, row.data(), weight.cols);
     Subtract(weight.addend, row.data(), weight.cols);
-    type.quantize(row.data(), weight.cols, to);
+    LS_RETURN_IF_ERROR(Encode(tensor, type, row.data(), weight.cols, to));
   }
+  return {};
 }
 
 // Everything else, element by element into floats: vectors, and matrices stored the other way.
@@ -174,7 +197,7 @@ Status FillPlacedRows(const PlacedTensor& tensor, const Weights& weights, const 
     const WeightView& view =
         weights.Get(weight.id.role, weight.id.layer, weight.id.part, weight.id.expert);
     if (weight.rows > 1 && RowsAreStoredRows(weight, block.row_elements)) {
-      FillWholeRows(weight, view, type, block, row, out);
+      LS_RETURN_IF_ERROR(FillWholeRows(tensor, weight, view, type, block, row, out));
       continue;
     }
     if (floats.empty()) {
@@ -184,8 +207,8 @@ Status FillPlacedRows(const PlacedTensor& tensor, const Weights& weights, const 
     }
     ScatterRows(weight, view, block);
   }
-  if (!floats.empty()) type.quantize(floats.data(), count * block.row_elements, out);
-  return {};
+  if (floats.empty()) return {};
+  return Encode(tensor, type, floats.data(), count * block.row_elements, out);
 }
 
 }  // namespace lockstep

@@ -41,7 +41,7 @@ Result<std::vector<PlacedTensor>> PlaceWeights(const ModelSpec& spec,
 
 // Rows [first, first + count) of the stored tensor (all dimensions but the last counted as rows),
 // as `type` stores them. A weight that is stored the same way in its own checkpoint is copied,
-// code by code; all others go through floats.
+// code by code; all others go through floats. Fails where `type` cannot hold a number.
 Status FillPlacedRows(const PlacedTensor& tensor, const Weights& weights, const TensorType& type,
                       int64_t first, int64_t count, std::byte* out);
 

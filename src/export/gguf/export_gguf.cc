@@ -136,6 +136,8 @@ Result<Plan> MakePlan(const Model& model, const CheckpointExportOptions& options
   }
   LS_TRY(GgufFacts facts, StateInGguf(spec, *architecture, infos, place));
   NoteRoundedNorms(model, plan.placed, report.notes);
+  if (!architecture->llama_cpp_differs.empty())
+    report.notes.emplace_back(architecture->llama_cpp_differs);
   if (options.strict && !report.substitutions.empty())
     return UnsupportedError("{}: --strict, and {} tensors would not be {}: {}", place,
                             report.substitutions.size(), options.precision,
