@@ -76,6 +76,19 @@ Status AtomicFile::WriteZeros(size_t count) {
   return {};
 }
 
+Status AtomicFile::Overwrite(uint64_t offset, std::span<const std::byte> bytes) {
+  LS_CHECK(offset + bytes.size() <= size_, "{} + {} of {}", offset, bytes.size(), size_);
+  LS_RETURN_IF_ERROR(Flush());
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return Failed(path_, "written");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+  return {};
+}
+
 Status AtomicFile::Commit() {
   LS_RETURN_IF_ERROR(Flush());
   if (fsync(fd_) != 0) return Failed(path_, "written");

@@ -1,7 +1,6 @@
 // AtomicFile: a file that appears complete or not at all. It is written front to back under a
 // temporary name beside its own; Commit waits for the disk and renames. A file that was not
-// committed is removed; after a kill the temporary stays, and it is shorter than its own directory
-// says, so that no reader takes it.
+// committed is removed; after a kill the temporary stays under its own name.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +23,8 @@ class AtomicFile {
   // Appends; small pieces are gathered.
   Status Write(std::span<const std::byte> bytes);
   Status WriteZeros(size_t count);
+  // Replaces bytes that were written before: a mark that only a complete file has.
+  Status Overwrite(uint64_t offset, std::span<const std::byte> bytes);
   // Replaces what `path` named. Nothing may be written after it.
   Status Commit();
 

@@ -61,7 +61,8 @@ Status WriteGguf(const std::filesystem::path& path, const GgufValues& values,
                  std::span<const StreamedTensor> tensors, const FillRows& fill,
                  const WriteProgress& progress) {
   const std::string place = path.string();
-  std::string head(kMagic);
+  // The magic comes last: what a kill leaves is no GGUF.
+  std::string head(kMagic.size(), '\0');
   Append(head, kVersion);
   Append(head, uint64_t{tensors.size()});
   Append(head, uint64_t{values.entries().size()});
@@ -96,6 +97,7 @@ Status WriteGguf(const std::filesystem::path& path, const GgufValues& values,
     // The last one is padded too: llama.cpp's reader wants the padding in the file.
     LS_RETURN_IF_ERROR(file.WriteZeros(Aligned(sizes[i]) - sizes[i]));
   }
+  LS_RETURN_IF_ERROR(file.Overwrite(0, std::as_bytes(std::span(kMagic))));
   return file.Commit();
 }
 
