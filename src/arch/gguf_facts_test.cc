@@ -6,6 +6,7 @@
 #include "arch/arch_testing.h"
 #include "arch/hf_facts.h"
 #include "arch/spec_facts.h"
+#include "base/mapped_file.h"
 
 namespace lockstep {
 namespace {
@@ -15,7 +16,7 @@ TEST(HfFacts, EveryGoldenConfigurationIsStatedAgain) {
   for (const auto& path : GoldenModels()) {
     const auto text = ReadTextFile(path / "config.json");
     ASSERT_TRUE(text);
-    const auto built = BuildFrom(*text);
+    const auto built = BuildFrom(std::string_view(*text));
     ASSERT_TRUE(built) << built.error().message;
     const HfArchitecture* row = FindHfArchitecture(built->spec.architecture);
     const auto config = StateInHf(built->spec, *row, 0, "model");
@@ -46,7 +47,8 @@ TEST(HfFacts, EveryRowNamesAGgufArchitectureThatIsKnown) {
   for (const std::string& model_type : KnownHfArchitectures()) {
     const HfArchitecture* row = FindHfArchitecture(model_type);
     EXPECT_FALSE(row->class_name.empty()) << model_type;
-    if (!row->gguf.empty()) EXPECT_NE(FindGgufArchitecture(row->gguf), nullptr) << model_type;
+    if (row->gguf.empty()) continue;
+    EXPECT_NE(FindGgufArchitecture(row->gguf), nullptr) << model_type;
   }
   // And every GGUF architecture has a way back.
   for (const std::string& gguf : KnownGgufArchitectures())

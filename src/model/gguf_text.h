@@ -8,9 +8,6 @@
 
 namespace lockstep {
 
-// The tokenizer.ggml.* keys; the texts are views of the checkpoint.
-Result<GgufVocabulary> ReadGgufVocabulary(const Checkpoint& checkpoint);
-
 Result<TextModel> LoadGgufTextModel(const Checkpoint& checkpoint);
 
 // The tokenizer.ggml.* keys as data; its texts lie in the checkpoint. Without tokens: an empty one.

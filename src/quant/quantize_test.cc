@@ -116,8 +116,9 @@ TEST(Quantize, PlainTypesRoundToNearest) {
     type->quantize(x.data(), 6, codes.data());
     type->dequantize(codes.data(), 6, back.data());
     for (size_t i = 0; i < x.size(); ++i) {
-      const float half_step = type->name == "BF16"  ? std::abs(x[i]) * 0x1p-9f
-                              : type->name == "F16" ? std::max(std::abs(x[i]) * 0x1p-12f, 0x1p-25f)
+      // Half a unit in the last of 8 and of 11 bits.
+      const float half_step = type->name == "BF16"  ? std::abs(x[i]) * 0x1p-8f
+                              : type->name == "F16" ? std::max(std::abs(x[i]) * 0x1p-11f, 0x1p-25f)
                                                     : 0;
       EXPECT_LE(std::abs(back[i] - x[i]), half_step) << type->name << " " << x[i];
     }

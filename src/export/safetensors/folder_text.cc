@@ -6,8 +6,8 @@
 #include "base/mapped_file.h"
 #include "export/data_file.h"
 #include "export/probe_texts.h"
-#include "export/safetensors/tokenizer_json.h"
 #include "model/gguf_text.h"
+#include "tokenizer/gguf_tokenizer_json.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace lockstep {
@@ -60,7 +60,7 @@ Status WriteGenerationConfig(const ModelSpec& spec, const fs::path& folder) {
 Status WriteTokenizer(const Model& model, const TextModel& text, const fs::path& folder) {
   const std::string place = model.checkpoint.path.string();
   LS_TRY(const GgufVocabulary vocabulary, ReadGgufVocabulary(model.checkpoint));
-  LS_TRY(const std::string json, TokenizerJsonOf(vocabulary, place));
+  LS_TRY(const std::string json, GgufTokenizerJson(vocabulary, place));
   LS_TRY(const Tokenizer back, LoadTokenizerJson(json, (folder / "tokenizer.json").string()));
   LS_TRY(const std::string difference, FirstDifferentProbe(*text.tokenizer, back, {}));
   if (!difference.empty())
