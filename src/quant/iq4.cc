@@ -36,8 +36,8 @@ struct Values {
   }
   static float Value(int32_t code) { return kValues[code]; }
   static float Start(int i) {
-    const auto step = static_cast<float>(i / 2 - 7);
-    return i % 2 == 0 ? kValues[0] + 2 * step : kValues[15] + 2 * step;
+    const int step = 2 * (i / 2 - 7);
+    return (i % 2 == 0 ? kValues[0] : kValues[15]) + static_cast<float>(step);
   }
 };
 
