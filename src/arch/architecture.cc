@@ -45,6 +45,16 @@ const GgufArchitecture* FindGgufArchitecture(std::string_view architecture) {
   return nullptr;
 }
 
+std::vector<const HfArchitecture*> HfArchitecturesOf(std::string_view gguf) {
+  std::vector<const HfArchitecture*> rows;
+  for (const HfArchitecture* row : TheRegistry().hf)
+    if (row->gguf == gguf) rows.push_back(row);
+  std::sort(rows.begin(), rows.end(), [](const HfArchitecture* a, const HfArchitecture* b) {
+    return a->model_type < b->model_type;
+  });
+  return rows;
+}
+
 std::vector<std::string> KnownHfArchitectures() {
   std::vector<std::string> names;
   for (const HfArchitecture* row : TheRegistry().hf) names.emplace_back(row->model_type);

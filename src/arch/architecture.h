@@ -35,7 +35,8 @@ enum class RowOrder {
 };
 
 // Where the weight (and bias) of a role lies. `name` may hold {layer} and {expert}. Several rules
-// may give the same role: alternatives, of which the first whose tensor is present is taken.
+// may give the same role: alternatives, of which the first whose tensor is present is taken, and
+// the first that can hold the weight is written. An export has no other table.
 struct TensorRule {
   Role role;
   std::string_view name;
@@ -46,22 +47,30 @@ struct TensorRule {
       {};                          // all roles that share the tensor, in the order of their outputs
   bool fused_interleaved = false;  // their outputs alternate (g0 u0 g1 u1 ...) instead of following
   RowOrder row_order = RowOrder::kPlain;
-  double addend = 0;  // added to each element of the weight, not of the bias: -1 undoes a norm
-                      // offset that GGUF folded in
+  double addend = 0;   // added to each element of the weight, not of the bias: -1 undoes a norm
+                       // offset that GGUF folded in
+  int unit_axis = -1;  // where the stored weight has a further dimension of 1: a convolution's
+                       // [outputs, 1, kernel]
 };
 
 struct HfArchitecture {
   std::string_view model_type;  // config.json's model_type
+  std::string_view class_name;  // the class of transformers that config.json's architectures names
   Result<ModelSpec> (*build)(HfConfig& config);
   std::span<const TensorRule> tensors;
   // Tensors of old files that the model computes itself ({layer}): masks, inverse frequencies.
   std::span<const std::string_view> buffers = {};
+  // The GGUF architecture that holds such models; empty: none does. Several model types may share
+  // one: which of them a GGUF is, only its facts tell.
+  std::string_view gguf = {};
 };
 
 struct GgufArchitecture {
   std::string_view architecture;  // general.architecture
   Result<ModelSpec> (*build)(GgufConfig& config);
   std::span<const TensorRule> tensors;
+  // Where llama.cpp computes something else than the model this file states: a sentence.
+  std::string_view llama_cpp_differs = {};
 };
 
 // One object of this type at namespace scope in a family file adds its rows to the tables below.
@@ -71,6 +80,8 @@ struct ArchitectureFamily {
 
 const HfArchitecture* FindHfArchitecture(std::string_view model_type);
 const GgufArchitecture* FindGgufArchitecture(std::string_view architecture);
+// The rows that name this GGUF architecture, by model type.
+std::vector<const HfArchitecture*> HfArchitecturesOf(std::string_view gguf);
 std::vector<std::string> KnownHfArchitectures();    // sorted
 std::vector<std::string> KnownGgufArchitectures();  // sorted
 

@@ -99,8 +99,16 @@ Result<ModelSpec> BuildCohere2Gguf(GgufConfig& config) {
 }
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "cohere", .build = BuildCohere, .tensors = kHfDenseTensors},
-    {.model_type = "cohere2", .build = BuildCohere2, .tensors = kHfDenseTensors},
+    {.model_type = "cohere",
+     .class_name = "CohereForCausalLM",
+     .build = BuildCohere,
+     .tensors = kHfDenseTensors,
+     .gguf = "command-r"},
+    {.model_type = "cohere2",
+     .class_name = "Cohere2ForCausalLM",
+     .build = BuildCohere2,
+     .tensors = kHfDenseTensors,
+     .gguf = "cohere2"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "cohere2", .build = BuildCohere2Gguf, .tensors = kGgufDenseTensors},

@@ -147,6 +147,8 @@ Result<MoeSpec> ParseGgufMoe(GgufConfig& config, const GgufMoeQuery& query) {
   LS_TRY(moe.num_experts, config.RequireCount("expert_count", kMaxExpertsPerLayer));
   LS_TRY(moe.num_experts_per_tok, config.RequireCount("expert_used_count", moe.num_experts));
   LS_TRY(moe.expert.intermediate_size, config.GetSize("expert_feed_forward_length", 0));
+  // Beside the experts' own it counts for nothing here; llama.cpp sizes Granite's experts by it.
+  config.Ignore("feed_forward_length");
   if (moe.expert.intermediate_size == 0) {
     LS_TRY(moe.expert.intermediate_size, config.RequireSize("feed_forward_length"));
     if (query.feed_forward_is_sum) {

@@ -357,8 +357,16 @@ constexpr auto kHfRules = JoinRules(kHfDecoderRules, kHfOwnRules, kHfDenseMlpRul
 constexpr auto kGgufRules = JoinRules(kGgufDecoderRules, kGgufOwnRules, kGgufDenseMlpRules,
                                       kGgufExpertRules, kGgufSharedExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "deepseek_v2", .build = BuildV2, .tensors = kHfRules},
-    {.model_type = "deepseek_v3", .build = BuildV3, .tensors = kHfRules},
+    {.model_type = "deepseek_v2",
+     .class_name = "DeepseekV2ForCausalLM",
+     .build = BuildV2,
+     .tensors = kHfRules,
+     .gguf = "deepseek2"},
+    {.model_type = "deepseek_v3",
+     .class_name = "DeepseekV3ForCausalLM",
+     .build = BuildV3,
+     .tensors = kHfRules,
+     .gguf = "deepseek2"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "deepseek2", .build = BuildGguf, .tensors = kGgufRules},

@@ -258,10 +258,26 @@ constexpr TensorRule kGgufOtherRules[] = {
 constexpr auto kGgufTensors = JoinRules(kGgufNormRules, kGgufOtherRules, kGgufDenseMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "gemma", .build = BuildGemma, .tensors = kHfDenseTensors},
-    {.model_type = "gemma2", .build = BuildGemma2, .tensors = kHfSandwichTensors},
-    {.model_type = "gemma3", .build = BuildGemma3Multimodal, .tensors = kHfMultimodalTensors},
-    {.model_type = "gemma3_text", .build = BuildGemma3, .tensors = kHfSandwichTensors},
+    {.model_type = "gemma",
+     .class_name = "GemmaForCausalLM",
+     .build = BuildGemma,
+     .tensors = kHfDenseTensors,
+     .gguf = "gemma"},
+    {.model_type = "gemma2",
+     .class_name = "Gemma2ForCausalLM",
+     .build = BuildGemma2,
+     .tensors = kHfSandwichTensors,
+     .gguf = "gemma2"},
+    {.model_type = "gemma3",
+     .class_name = "Gemma3ForConditionalGeneration",
+     .build = BuildGemma3Multimodal,
+     .tensors = kHfMultimodalTensors,
+     .gguf = "gemma3"},
+    {.model_type = "gemma3_text",
+     .class_name = "Gemma3ForCausalLM",
+     .build = BuildGemma3,
+     .tensors = kHfSandwichTensors,
+     .gguf = "gemma3"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "gemma", .build = BuildGemmaGguf, .tensors = kGgufTensors},

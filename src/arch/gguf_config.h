@@ -45,6 +45,10 @@ class GgufConfig {
   Result<std::optional<int64_t>> FindTokenId(std::string_view key) const;
 
   bool HasTensor(std::string_view name) const;
+  // Whether anything asked for this key ("attention.head_count").
+  bool WasRead(std::string_view key) const {
+    return read_.contains(fmt::format("{}.{}", architecture_, key));
+  }
   // Tensors that FindTensor read: facts, not weights.
   const std::set<std::string, std::less<>>& tensors_read() const { return tensors_read_; }
   // All elements of a small tensor (rope_freqs.weight); `size` is checked. Absent tensor: nullopt.

@@ -50,8 +50,15 @@ constexpr auto kGgufGlm4Tensors =
               kGgufFusedMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "glm", .build = BuildGlm, .tensors = kHfGlmTensors},
-    {.model_type = "glm4", .build = BuildGlm4, .tensors = kHfGlm4Tensors},
+    {.model_type = "glm",
+     .class_name = "GlmForCausalLM",
+     .build = BuildGlm,
+     .tensors = kHfGlmTensors},
+    {.model_type = "glm4",
+     .class_name = "Glm4ForCausalLM",
+     .build = BuildGlm4,
+     .tensors = kHfGlm4Tensors,
+     .gguf = "glm4"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "glm4", .build = BuildGlm4Gguf, .tensors = kGgufGlm4Tensors},

@@ -108,7 +108,12 @@ constexpr std::string_view kCausalMasks[] = {"h.{layer}.attn.bias", "h.{layer}.a
                                              "transformer.h.{layer}.attn.bias",
                                              "transformer.h.{layer}.attn.masked_bias"};
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "gpt2", .build = BuildGpt2, .tensors = kHfTensors, .buffers = kCausalMasks},
+    {.model_type = "gpt2",
+     .class_name = "GPT2LMHeadModel",
+     .build = BuildGpt2,
+     .tensors = kHfTensors,
+     .buffers = kCausalMasks,
+     .gguf = "gpt2"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "gpt2", .build = BuildGpt2Gguf, .tensors = kGgufTensors},

@@ -117,10 +117,18 @@ constexpr auto kHfRules = JoinRules(kHfDecoderRules, kHfAttentionRules, kExpertR
 constexpr auto kGgufRules =
     JoinRules(kGgufOwnRules, kGgufDecoderRules, kGgufAttentionRules, kGgufExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "gpt_oss", .build = BuildHf, .tensors = kHfRules},
+    {.model_type = "gpt_oss",
+     .class_name = "GptOssForCausalLM",
+     .build = BuildHf,
+     .tensors = kHfRules,
+     .gguf = "gpt-oss"},
 };
 constexpr GgufArchitecture kGguf[] = {
-    {.architecture = "gpt-oss", .build = BuildGguf, .tensors = kGgufRules},
+    {.architecture = "gpt-oss",
+     .build = BuildGguf,
+     .tensors = kGgufRules,
+     .llama_cpp_differs = "llama.cpp rounds the ends of YaRN's ramp to whole dimensions, which "
+                          "this model does not do"},
 };
 const ArchitectureFamily kFamily(kHf, kGguf);
 

@@ -35,7 +35,11 @@ Result<ModelSpec> BuildGraniteGguf(GgufConfig& config) {
 }
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "granite", .build = BuildGranite, .tensors = kHfDenseTensors},
+    {.model_type = "granite",
+     .class_name = "GraniteForCausalLM",
+     .build = BuildGranite,
+     .tensors = kHfDenseTensors,
+     .gguf = "granite"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "granite", .build = BuildGraniteGguf, .tensors = kGgufPairedTensors},

@@ -103,7 +103,11 @@ constexpr auto kHfRules = JoinRules(kHfDecoderRules, kHfAttentionRules, kExpertR
 constexpr auto kGgufRules = JoinRules(kGgufDecoderRules, kGgufPairedAttentionRules,
                                       kGgufExpertRules, kGgufSharedExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "granitemoe", .build = BuildHf, .tensors = kHfRules},
+    {.model_type = "granitemoe",
+     .class_name = "GraniteMoeForCausalLM",
+     .build = BuildHf,
+     .tensors = kHfRules,
+     .gguf = "granitemoe"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "granitemoe", .build = BuildGguf, .tensors = kGgufRules},

@@ -52,6 +52,7 @@ class HfConfig {
   tl::unexpected<Error> Bad(std::string_view key, std::string_view expected)
       const;  // "config.json: "key" is X, expected ..."
 
+  bool WasRead(std::string_view key) const { return read_.contains(key); }
   const std::string& place() const { return place_; }
   // A key that was seen and, as in transformers, has no effect.
   void ReportUnread(std::string key) { without_effect_.push_back(std::move(key)); }

@@ -76,7 +76,11 @@ constexpr auto kGgufTensors =
     JoinRules(kGgufLfm2Rules, kGgufDecoderRules, kGgufAttentionRules, kGgufDenseMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "lfm2", .build = BuildLfm2, .tensors = kHfLfm2Rules},
+    {.model_type = "lfm2",
+     .class_name = "Lfm2ForCausalLM",
+     .build = BuildLfm2,
+     .tensors = kHfLfm2Rules,
+     .gguf = "lfm2"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "lfm2", .build = BuildLfm2Gguf, .tensors = kGgufTensors},

@@ -28,7 +28,7 @@ inline constexpr TensorRule kHfLfm2Rules[] = {
     {.role = Role::kQNorm, .name = "model.layers.{layer}.self_attn.q_layernorm"},
     {.role = Role::kKNorm, .name = "model.layers.{layer}.self_attn.k_layernorm"},
     {.role = Role::kConvInProj, .name = "model.layers.{layer}.conv.in_proj"},
-    {.role = Role::kConv, .name = "model.layers.{layer}.conv.conv"},  // [hidden, 1, kernel]
+    {.role = Role::kConv, .name = "model.layers.{layer}.conv.conv", .unit_axis = 1},
     {.role = Role::kConvOutProj, .name = "model.layers.{layer}.conv.out_proj"},
     {.role = Role::kGateProj, .name = "model.layers.{layer}.feed_forward.w1"},
     {.role = Role::kUpProj, .name = "model.layers.{layer}.feed_forward.w3"},

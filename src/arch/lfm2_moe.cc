@@ -97,7 +97,11 @@ constexpr auto kHfRules = JoinRules(kHfLfm2Rules, kHfExpertRules);
 constexpr auto kGgufRules = JoinRules(kGgufLfm2Rules, kGgufDecoderRules, kGgufAttentionRules,
                                       kGgufDenseMlpRules, kGgufExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "lfm2_moe", .build = BuildHf, .tensors = kHfRules},
+    {.model_type = "lfm2_moe",
+     .class_name = "Lfm2MoeForCausalLM",
+     .build = BuildHf,
+     .tensors = kHfRules,
+     .gguf = "lfm2moe"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "lfm2moe", .build = BuildGguf, .tensors = kGgufRules},

@@ -50,13 +50,17 @@ constexpr std::string_view kInverseFrequencies[] = {
     "model.layers.{layer}.self_attn.rotary_emb.inv_freq"};
 constexpr HfArchitecture kHf[] = {
     {.model_type = "llama",
+     .class_name = "LlamaForCausalLM",
      .build = BuildLlama,
      .tensors = kHfDenseTensors,
-     .buffers = kInverseFrequencies},
+     .buffers = kInverseFrequencies,
+     .gguf = "llama"},
     {.model_type = "mistral",
+     .class_name = "MistralForCausalLM",
      .build = BuildMistral,
      .tensors = kHfDenseTensors,
-     .buffers = kInverseFrequencies},
+     .buffers = kInverseFrequencies,
+     .gguf = "llama"},
 };
 constexpr auto kGgufRules =
     JoinRules(kGgufDecoderRules, kGgufPairedAttentionRules, kGgufDenseMlpRules, kGgufExpertRules);

@@ -44,7 +44,11 @@ constexpr TensorRule kModuleRules[] = {
 constexpr auto kHfRules = JoinRules(kHfDecoderRules, kHfAttentionRules, kHfMixtralExpertRules,
                                     kModuleRules, kHfStackedExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "mixtral", .build = BuildHf, .tensors = kHfRules},
+    {.model_type = "mixtral",
+     .class_name = "MixtralForCausalLM",
+     .build = BuildHf,
+     .tensors = kHfRules,
+     .gguf = "llama"},
 };
 const ArchitectureFamily kFamily(kHf, {});
 

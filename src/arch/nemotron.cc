@@ -43,7 +43,11 @@ constexpr auto kGgufTensors =
     JoinRules(kGgufNormRules, kGgufDecoderRules, kGgufAttentionRules, kGgufDenseMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "nemotron", .build = BuildNemotron, .tensors = kHfDenseTensors},
+    {.model_type = "nemotron",
+     .class_name = "NemotronForCausalLM",
+     .build = BuildNemotron,
+     .tensors = kHfDenseTensors,
+     .gguf = "nemotron"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "nemotron", .build = BuildNemotronGguf, .tensors = kGgufTensors},

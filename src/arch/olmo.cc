@@ -102,9 +102,21 @@ constexpr auto kGgufOlmo2Tensors =
     JoinRules(kGgufDecoderRules, kGgufPostNormRules, kGgufAttentionRules, kGgufDenseMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "olmo", .build = BuildOlmo, .tensors = kHfDenseTensors},
-    {.model_type = "olmo2", .build = BuildOlmo2, .tensors = kHfSandwichTensors},
-    {.model_type = "olmo3", .build = BuildOlmo3, .tensors = kHfSandwichTensors},
+    {.model_type = "olmo",
+     .class_name = "OlmoForCausalLM",
+     .build = BuildOlmo,
+     .tensors = kHfDenseTensors,
+     .gguf = "olmo"},
+    {.model_type = "olmo2",
+     .class_name = "Olmo2ForCausalLM",
+     .build = BuildOlmo2,
+     .tensors = kHfSandwichTensors,
+     .gguf = "olmo2"},
+    {.model_type = "olmo3",
+     .class_name = "Olmo3ForCausalLM",
+     .build = BuildOlmo3,
+     .tensors = kHfSandwichTensors,
+     .gguf = "olmo2"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "olmo", .build = BuildOlmoGguf, .tensors = kGgufPairedTensors},

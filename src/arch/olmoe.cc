@@ -52,7 +52,11 @@ constexpr auto kHfRules =
     JoinRules(kHfDecoderRules, kHfAttentionRules, kHfQwenExpertRules, kHfStackedExpertRules);
 constexpr auto kGgufRules = JoinRules(kGgufDecoderRules, kGgufAttentionRules, kGgufExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "olmoe", .build = BuildHf, .tensors = kHfRules},
+    {.model_type = "olmoe",
+     .class_name = "OlmoeForCausalLM",
+     .build = BuildHf,
+     .tensors = kHfRules,
+     .gguf = "olmoe"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "olmoe", .build = BuildGguf, .tensors = kGgufRules},

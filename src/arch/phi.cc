@@ -96,12 +96,25 @@ constexpr auto kGgufPhi3Tensors =
     JoinRules(kGgufFusedQkvRules, kGgufDecoderRules, kGgufAttentionRules, kGgufFusedMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "phi", .build = BuildPhi, .tensors = kHfPhiTensors},
-    {.model_type = "phi3", .build = BuildPhi3, .tensors = kHfPhi3Tensors},
+    {.model_type = "phi",
+     .class_name = "PhiForCausalLM",
+     .build = BuildPhi,
+     .tensors = kHfPhiTensors,
+     .gguf = "phi2"},
+    {.model_type = "phi3",
+     .class_name = "Phi3ForCausalLM",
+     .build = BuildPhi3,
+     .tensors = kHfPhi3Tensors,
+     .gguf = "phi3"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "phi2", .build = BuildPhi2Gguf, .tensors = kGgufPhi2Tensors},
-    {.architecture = "phi3", .build = BuildPhi3Gguf, .tensors = kGgufPhi3Tensors},
+    {.architecture = "phi3",
+     .build = BuildPhi3Gguf,
+     .tensors = kGgufPhi3Tensors,
+     .llama_cpp_differs = "llama.cpp takes longrope's long factors at every length when its "
+                          "context is longer than the "
+                          "original one, and applies no sliding window"},
 };
 const ArchitectureFamily kFamily(kHf, kGguf);
 

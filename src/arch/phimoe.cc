@@ -128,10 +128,19 @@ constexpr auto kHfRules = JoinRules(kHfDecoderRules, kHfAttentionRules, kHfMixtr
 constexpr auto kGgufRules =
     JoinRules(kGgufDecoderRules, kGgufAttentionRules, kGgufFusedRules, kGgufExpertRules);
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "phimoe", .build = BuildHf, .tensors = kHfRules},
+    {.model_type = "phimoe",
+     .class_name = "PhimoeForCausalLM",
+     .build = BuildHf,
+     .tensors = kHfRules,
+     .gguf = "phimoe"},
 };
 constexpr GgufArchitecture kGguf[] = {
-    {.architecture = "phimoe", .build = BuildGguf, .tensors = kGgufRules},
+    {.architecture = "phimoe",
+     .build = BuildGguf,
+     .tensors = kGgufRules,
+     .llama_cpp_differs = "llama.cpp computes this architecture with RMS norms and a plain softmax "
+                          "router, which the "
+                          "model does not have"},
 };
 const ArchitectureFamily kFamily(kHf, kGguf);
 

@@ -57,8 +57,16 @@ Result<ModelSpec> BuildQwen3Gguf(GgufConfig& config) {
 }
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "qwen2", .build = BuildQwen2, .tensors = kHfDenseTensors},
-    {.model_type = "qwen3", .build = BuildQwen3, .tensors = kHfDenseTensors},
+    {.model_type = "qwen2",
+     .class_name = "Qwen2ForCausalLM",
+     .build = BuildQwen2,
+     .tensors = kHfDenseTensors,
+     .gguf = "qwen2"},
+    {.model_type = "qwen3",
+     .class_name = "Qwen3ForCausalLM",
+     .build = BuildQwen3,
+     .tensors = kHfDenseTensors,
+     .gguf = "qwen3"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "qwen2", .build = BuildQwen2Gguf, .tensors = kGgufDenseTensors},

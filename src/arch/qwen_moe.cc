@@ -185,8 +185,16 @@ constexpr auto kGgufRules =
     JoinRules(kGgufDecoderRules, kGgufAttentionRules, kGgufExpertRules, kGgufSharedExpertRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "qwen2_moe", .build = BuildQwen2Moe, .tensors = kHfRules},
-    {.model_type = "qwen3_moe", .build = BuildQwen3Moe, .tensors = kHfRules},
+    {.model_type = "qwen2_moe",
+     .class_name = "Qwen2MoeForCausalLM",
+     .build = BuildQwen2Moe,
+     .tensors = kHfRules,
+     .gguf = "qwen2moe"},
+    {.model_type = "qwen3_moe",
+     .class_name = "Qwen3MoeForCausalLM",
+     .build = BuildQwen3Moe,
+     .tensors = kHfRules,
+     .gguf = "qwen3moe"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "qwen2moe", .build = BuildGgufQwen2Moe, .tensors = kGgufRules},

@@ -60,7 +60,11 @@ Result<ModelSpec> BuildSmolLm3Gguf(GgufConfig& config) {
 }
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "smollm3", .build = BuildSmolLm3, .tensors = kHfDenseTensors},
+    {.model_type = "smollm3",
+     .class_name = "SmolLM3ForCausalLM",
+     .build = BuildSmolLm3,
+     .tensors = kHfDenseTensors,
+     .gguf = "smollm3"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "smollm3", .build = BuildSmolLm3Gguf, .tensors = kGgufPairedTensors},

@@ -47,7 +47,11 @@ constexpr TensorRule kHfMlpRules[] = {
 constexpr auto kHfTensors = JoinRules(kHfDecoderRules, kHfAttentionRules, kHfMlpRules);
 
 constexpr HfArchitecture kHf[] = {
-    {.model_type = "starcoder2", .build = BuildStarcoder2, .tensors = kHfTensors},
+    {.model_type = "starcoder2",
+     .class_name = "Starcoder2ForCausalLM",
+     .build = BuildStarcoder2,
+     .tensors = kHfTensors,
+     .gguf = "starcoder2"},
 };
 constexpr GgufArchitecture kGguf[] = {
     {.architecture = "starcoder2", .build = BuildStarcoder2Gguf, .tensors = kGgufDenseTensors},

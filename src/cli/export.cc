@@ -9,6 +9,7 @@
 #include "base/quoted.h"
 #include "cli/audit_text.h"
 #include "cli/examine.h"
+#include "cli/export_checkpoint.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/verb.h"
@@ -42,6 +43,7 @@ struct ExportArgs {
   ExportOptions options;
   int64_t threads = 0, longest = kLongestProbe;
   bool force = false, unverified = false, json = false;
+  bool strict = false;  // of the targets that are checkpoints again
 };
 
 struct Exported {
@@ -262,9 +264,11 @@ void AddExportVerb(CLI::App& app, Action& action) {
   std::string targets = "What to write";
   for (const ExportTarget& target : kTargets)
     targets += fmt::format("\n{}: {}", target.name, target.description);
+  targets += CheckpointTargetsHelp();
   verb->add_option("--to", args->to, targets)->required()->type_name("TARGET");
   verb->add_option("--precision", args->options.precision,
-                   fmt::format("Of the weights: {}", fmt::join(kPrecisions, ", ")))
+                   fmt::format("Of the weights: {}{}", fmt::join(kPrecisions, ", "),
+                               CheckpointPrecisionsHelp()))
       ->type_name("TYPE")
       ->capture_default_str();
   verb->add_option(
@@ -290,7 +294,24 @@ void AddExportVerb(CLI::App& app, Action& action) {
       "file\n"
       "cannot be used or written.\n\n"
       "Example: lockstep export smollm2-135m smollm2-genai --to genai");
-  verb->callback([args, &action] { action = [args] { return Run(*args); }; });
+  verb->add_flag(
+      "--strict", args->strict,
+      "gguf, safetensors: refuse a type or a fact that is not exactly what was asked for");
+  verb->callback([args, verb, &action] {
+    const bool precision_given = verb->count("--precision") > 0;
+    action = [args, precision_given] {
+      if (!IsCheckpointTarget(args->to)) return Run(*args);
+      return RunCheckpointExport({.model = args->model,
+                                  .out = args->out,
+                                  .to = args->to,
+                                  .precision = precision_given ? args->options.precision : "keep",
+                                  .threads = args->threads,
+                                  .strict = args->strict,
+                                  .force = args->force,
+                                  .unverified = args->unverified,
+                                  .json = args->json});
+    };
+  });
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // GGUF: llama.cpp's single-file checkpoint: key-values, a directory of tensors, aligned data
-// (docs/formats/gguf.md draws its bytes). Little-endian versions 2 and 3, read only.
+// (docs/formats/gguf.md draws its bytes). Little-endian versions 2 and 3 are read;
+// gguf_write.h writes version 3.
 #pragma once
 
 #include <cstddef>

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "formats/tensor_info.h"
+#include "formats/tensor_stream.h"
 
 namespace lockstep {
 
@@ -45,5 +46,10 @@ struct TensorToWrite {
 // disagree.
 Status WriteSafetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                         const std::map<std::string, std::string>& metadata = {});
+
+// The same file from tensors that are too large to hold, row by row (tensor_stream.h).
+Status StreamSafetensors(const std::filesystem::path& path, std::span<const StreamedTensor> tensors,
+                         const FillRows& fill, const WriteProgress& progress = {},
+                         const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace lockstep

@@ -4,19 +4,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "model/slot_place.h"
 
 namespace lockstep {
-
-namespace {
-
-// Where llama.cpp's pair order put row r: stored row 2j + t of a head is its row t * pair_dim/2 +
-// j.
-int64_t StoredRow(int64_t row, int64_t pair_dim) {
-  const int64_t head = row / pair_dim, in_head = row % pair_dim, half = pair_dim / 2;
-  return head * pair_dim + 2 * (in_head % half) + in_head / half;
-}
-
-}  // namespace
 
 const std::byte* WeightView::RowBytes(int64_t row) const {
   if (pair_dim != 0 && rows > 1) row = StoredRow(row, pair_dim);

@@ -8,10 +8,14 @@
 //
 // The codes' values are kept doubled, so that they are integers, and the scales halved.
 // https://www.opencompute.org/documents/ocp-microscaling-formats-mx-v1-0-spec-final-pdf
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 namespace {
@@ -59,6 +63,34 @@ void DequantizeNVFP4(const std::byte* source, int64_t n, float* __restrict out) 
         out[group * 16 + 8 + j] = d * kDoubled[qs[j] >> 4];
       }
     }
+  }
+}
+
+// The scale is a power of two: that of the largest element and its neighbours are tried.
+void QuantizeMXFP4(const float* x, int64_t n, std::byte* out) {
+  struct Doubled {
+    static int32_t Encode(float y) {
+      int32_t code = 0;
+      for (int i = 0; i < 7; ++i) code += std::abs(y) > (kDoubled[i] + kDoubled[i + 1]) * 0.5f;
+      return code | (y < 0 && code != 0 ? 8 : 0);
+    }
+    static float Value(int32_t code) { return kDoubled[code]; }
+  };
+  for (; n > 0; n -= 32, x += 32, out += 17) {
+    float largest = 0;
+    for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(x[i]));
+    // 2^(e - 128) * 12 is the largest value: it holds `largest` without clipping or just below.
+    const int middle = largest > 0 ? std::ilogb(largest) - 3 + 128 : 0;
+    int32_t codes[32], tried[32];
+    float best_error = -1;
+    for (int e = std::clamp(middle - 1, 0, 254); e <= std::clamp(middle + 1, 0, 254); ++e) {
+      const float error = fit::ErrorOf<Doubled, 32>(x, HalvedE8M0(static_cast<uint8_t>(e)), tried);
+      if (best_error >= 0 && error >= best_error) continue;
+      best_error = error;
+      out[0] = static_cast<std::byte>(e);
+      std::copy(std::begin(tried), std::end(tried), codes);
+    }
+    for (int j = 0; j < 16; ++j) out[1 + j] = static_cast<std::byte>(codes[j] | codes[j + 16] << 4);
   }
 }
 

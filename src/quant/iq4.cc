@@ -8,6 +8,8 @@
 //                       8  qs[128]      8 groups of 32 elements, each laid out as in IQ4_NL
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 namespace {
@@ -22,6 +24,25 @@ void Expand(const uint8_t* qs, float d, float* __restrict out) {
     out[j] = scaled[qs[j] & 15];
     out[j + 16] = scaled[qs[j] >> 4];
   }
+}
+
+// The table as a grid. Between two neighbours the code changes in the middle.
+struct Values {
+  static constexpr int kStarts = 2 * 15;
+  static int32_t Encode(float y) {
+    int32_t code = 0;
+    for (int i = 0; i < 15; ++i) code += y > (kValues[i] + kValues[i + 1]) * 0.5f;
+    return code;
+  }
+  static float Value(int32_t code) { return kValues[code]; }
+  static float Start(int i) {
+    const int step = 2 * (i / 2 - 7);
+    return (i % 2 == 0 ? kValues[0] : kValues[15]) + static_cast<float>(step);
+  }
+};
+
+void PackGroup(const int32_t* codes, std::byte* qs) {
+  for (int j = 0; j < 16; ++j) qs[j] = static_cast<std::byte>(codes[j] | codes[j + 16] << 4);
 }
 
 }  // namespace
@@ -41,6 +62,30 @@ void DequantizeIQ4_XS(const std::byte* source, int64_t n, float* out) {
       Expand(Bytes(source + 8 + group * 16), d * static_cast<float>((low | high << 4) - 32),
              out + group * 32);
     }
+  }
+}
+
+void QuantizeIQ4_NL(const float* x, int64_t n, std::byte* out) {
+  int32_t codes[32];
+  for (; n > 0; n -= 32, x += 32, out += 18) {
+    fit::StoreHalf(fit::FitBlock<Values, 32>(x, codes), out);
+    PackGroup(codes, out + 2);
+  }
+}
+
+void QuantizeIQ4_XS(const float* x, int64_t n, std::byte* out) {
+  for (; n > 0; n -= 256, x += 256, out += 136) {
+    const auto block = fit::FitSuperBlock<Values, 32, -32, 31>(x);
+    std::memset(out, 0, 136);
+    fit::StoreHalf(block.d, out);
+    uint16_t high = 0;
+    for (int g = 0; g < 8; ++g) {
+      const int32_t scale = block.scales[g] + 32;
+      high = static_cast<uint16_t>(high | (scale >> 4) << 2 * g);
+      out[4 + g / 2] |= static_cast<std::byte>((scale & 15) << g % 2 * 4);
+      PackGroup(block.codes.data() + g * 32, out + 8 + g * 16);
+    }
+    std::memcpy(out + 2, &high, sizeof high);
   }
 }
 

@@ -8,6 +8,8 @@
 // its 32 bytes are its first 32 elements, bits 2-3 the next 32, and so on.
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 
@@ -25,6 +27,19 @@ void DequantizeQ2_K(const std::byte* source, int64_t n, float* __restrict out) {
       for (int j = 0; j < 16; ++j)
         out[group * 16 + j] = scale * static_cast<float>(codes[j] >> shift & 3) - minimum;
     }
+  }
+}
+
+void QuantizeQ2_K(const float* x, int64_t n, std::byte* out) {
+  for (; n > 0; n -= 256, x += 256, out += 84) {
+    const auto block = fit::FitLineSuperBlock<3, 16, 15>(x);
+    std::memset(out, 0, 84);
+    for (int g = 0; g < 16; ++g)
+      out[g] = static_cast<std::byte>(block.scales[g] | block.minima[g] << 4);
+    for (int i = 0; i < 256; ++i)
+      out[16 + i / 128 * 32 + i % 32] |= static_cast<std::byte>(block.codes[i] << i % 128 / 32 * 2);
+    fit::StoreHalf(block.d, out + 80);
+    fit::StoreHalf(block.dmin, out + 82);
   }
 }
 

@@ -11,6 +11,8 @@
 // element = (d * (scale - 32)) * (code - 4), where the third bit adds the 4.
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 
@@ -33,6 +35,24 @@ void DequantizeQ3_K(const std::byte* source, int64_t n, float* __restrict out) {
         out[group * 16 + j] = scale * static_cast<float>(code - 4);
       }
     }
+  }
+}
+
+void QuantizeQ3_K(const float* x, int64_t n, std::byte* out) {
+  for (; n > 0; n -= 256, x += 256, out += 110) {
+    const auto block = fit::FitSuperBlock<fit::Integers<-4, 3>, 16, -32, 31>(x);
+    std::memset(out, 0, 110);
+    for (int i = 0; i < 256; ++i) {
+      const int32_t code = block.codes[i] + 4;
+      out[i % 32] |= static_cast<std::byte>((code >> 2) << i / 32);
+      out[32 + i / 128 * 32 + i % 32] |= static_cast<std::byte>((code & 3) << i % 128 / 32 * 2);
+    }
+    for (int g = 0; g < 16; ++g) {
+      const int32_t scale = block.scales[g] + 32;
+      out[96 + g % 8] |= static_cast<std::byte>((scale & 15) << g / 8 * 4);
+      out[104 + g % 4] |= static_cast<std::byte>((scale >> 4) << g / 4 * 2);
+    }
+    fit::StoreHalf(block.d, out + 108);
   }
 }
 

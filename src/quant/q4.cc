@@ -8,6 +8,8 @@
 // The low nibble of qs[j] is element j, the high nibble element j + 16.
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 
@@ -27,6 +29,25 @@ void DequantizeQ4_1(const std::byte* source, int64_t n, float* __restrict out) {
     const uint8_t* qs = Bytes(source + 4);
     for (int j = 0; j < 16; ++j) out[j] = d * static_cast<float>(qs[j] & 15) + m;
     for (int j = 0; j < 16; ++j) out[j + 16] = d * static_cast<float>(qs[j] >> 4) + m;
+  }
+}
+
+void QuantizeQ4_0(const float* x, int64_t n, std::byte* out) {
+  int32_t codes[32];
+  for (; n > 0; n -= 32, x += 32, out += 18) {
+    fit::StoreHalf(fit::FitBlock<fit::Integers<-8, 7>, 32>(x, codes), out);
+    for (int j = 0; j < 16; ++j)
+      out[2 + j] = static_cast<std::byte>((codes[j] + 8) | (codes[j + 16] + 8) << 4);
+  }
+}
+
+void QuantizeQ4_1(const float* x, int64_t n, std::byte* out) {
+  int32_t codes[32];
+  for (; n > 0; n -= 32, x += 32, out += 20) {
+    const auto [d, m] = fit::FitLineBlock<15, 32>(x, codes);
+    fit::StoreHalf(d, out);
+    fit::StoreHalf(m, out + 2);
+    for (int j = 0; j < 16; ++j) out[4 + j] = static_cast<std::byte>(codes[j] | codes[j + 16] << 4);
   }
 }
 

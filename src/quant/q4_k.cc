@@ -8,7 +8,9 @@
 // element = (d * scale) * code - dmin * minimum.
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
 #include "quant/k_scales.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 
@@ -28,6 +30,19 @@ void DequantizeQ4_K(const std::byte* source, int64_t n, float* __restrict out) {
       for (int j = 0; j < 32; ++j)
         to[32 + j] = high_scale * static_cast<float>(qs[j] >> 4) - high_minimum;
     }
+  }
+}
+
+void QuantizeQ4_K(const float* x, int64_t n, std::byte* out) {
+  for (; n > 0; n -= 256, x += 256, out += 144) {
+    const auto block = fit::FitLineSuperBlock<15, 32, 63>(x);
+    fit::StoreHalf(block.d, out);
+    fit::StoreHalf(block.dmin, out + 2);
+    PackKScales(block.scales.data(), block.minima.data(), out + 4);
+    for (int pair = 0; pair < 4; ++pair)
+      for (int j = 0; j < 32; ++j)
+        out[16 + pair * 32 + j] = static_cast<std::byte>(block.codes[pair * 64 + j] |
+                                                         block.codes[pair * 64 + 32 + j] << 4);
   }
 }
 

@@ -9,7 +9,9 @@
 // element = (d * scale) * code - dmin * minimum.
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
 #include "quant/k_scales.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 
@@ -29,6 +31,22 @@ void DequantizeQ5_K(const std::byte* source, int64_t n, float* __restrict out) {
         const int code = (qs[j] >> shift & 15) | (qh[j] >> group & 1) << 4;
         to[j] = scale * static_cast<float>(code) - minimum;
       }
+    }
+  }
+}
+
+void QuantizeQ5_K(const float* x, int64_t n, std::byte* out) {
+  for (; n > 0; n -= 256, x += 256, out += 176) {
+    const auto block = fit::FitLineSuperBlock<31, 32, 63>(x);
+    std::memset(out, 0, 176);
+    fit::StoreHalf(block.d, out);
+    fit::StoreHalf(block.dmin, out + 2);
+    PackKScales(block.scales.data(), block.minima.data(), out + 4);
+    for (int i = 0; i < 256; ++i) {
+      const int group = i / 32, j = i % 32;
+      out[16 + j] |= static_cast<std::byte>((block.codes[i] >> 4) << group);
+      out[48 + group / 2 * 32 + j] |=
+          static_cast<std::byte>((block.codes[i] & 15) << group % 2 * 4);
     }
   }
 }

@@ -9,6 +9,8 @@
 // element = (d * scale) * (code - 32).
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 
@@ -31,6 +33,21 @@ void DequantizeQ6_K(const std::byte* source, int64_t n, float* __restrict out) {
       for (int j = 0; j < 16; ++j) to[j] = first * static_cast<float>(code(j));
       for (int j = 16; j < 32; ++j) to[j] = second * static_cast<float>(code(j));
     }
+  }
+}
+
+void QuantizeQ6_K(const float* x, int64_t n, std::byte* out) {
+  for (; n > 0; n -= 256, x += 256, out += 210) {
+    const auto block = fit::FitSuperBlock<fit::Integers<-32, 31>, 16, -128, 127>(x);
+    std::memset(out, 0, 210);
+    for (int i = 0; i < 256; ++i) {
+      const int half = i / 128, group = i % 128 / 32, j = i % 32;
+      const int32_t code = block.codes[i] + 32;
+      out[half * 64 + group % 2 * 32 + j] |= static_cast<std::byte>((code & 15) << group / 2 * 4);
+      out[128 + half * 32 + j] |= static_cast<std::byte>((code >> 4) << group * 2);
+    }
+    for (int g = 0; g < 16; ++g) out[192 + g] = static_cast<std::byte>(block.scales[g]);
+    fit::StoreHalf(block.d, out + 208);
   }
 }
 

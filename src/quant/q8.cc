@@ -13,6 +13,8 @@
 // gguf-py's table still gives Q8_1 40 bytes (two floats, as ggml once had); 36 is ggml's struct.
 #include "quant/block.h"
 #include "quant/dequantize.h"
+#include "quant/fit.h"
+#include "quant/quantize.h"
 
 namespace lockstep {
 
@@ -37,6 +39,15 @@ void DequantizeQ8_K(const std::byte* source, int64_t n, float* __restrict out) {
     const auto d = LoadAs<float>(source);
     const int8_t* qs = SignedBytes(source + 4);
     for (int j = 0; j < 256; ++j) out[j] = d * static_cast<float>(qs[j]);
+  }
+}
+
+// -128 is left out: kernels negate codes.
+void QuantizeQ8_0(const float* x, int64_t n, std::byte* out) {
+  int32_t codes[32];
+  for (; n > 0; n -= 32, x += 32, out += 34) {
+    fit::StoreHalf(fit::FitBlock<fit::Integers<-127, 127, 4>, 32>(x, codes), out);
+    for (int j = 0; j < 32; ++j) out[2 + j] = static_cast<std::byte>(codes[j]);
   }
 }
 

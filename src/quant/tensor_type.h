@@ -22,6 +22,8 @@ struct TensorType {
   // the format's definition gives. Only F64 and integers of more than 24 bits hold numbers that no
   // float is; those are rounded to the nearest.
   void (*dequantize)(const std::byte* source, int64_t n, float* out);
+  // The way back (quant/quantize.h); null: this type is read, never written.
+  void (*quantize)(const float* x, int64_t n, std::byte* out) = nullptr;
   std::string_view description;  // one phrase: "32 4-bit codes, one fp16 scale"
   // False: whole numbers, truth values or bare scales, which are no weights by themselves. The
   // binding refuses such a tensor.

@@ -1,0 +1,23 @@
+// lockstep export --to gguf and --to safetensors: a model as a checkpoint of another kind. What was
+// written is read again and compared with the model, fact by fact and weight by weight.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct CheckpointExportArgs {
+  std::string model, out, to, precision;
+  int64_t threads = 0;
+  bool strict = false, force = false, unverified = false, json = false;
+};
+
+bool IsCheckpointTarget(std::string_view to);
+std::string CheckpointTargetsHelp();     // "\nname: what it is" of each
+std::string CheckpointPrecisionsHelp();  // "; gguf: keep, f32, ..."
+
+int RunCheckpointExport(const CheckpointExportArgs& args);  // an ExitCode
+
+}  // namespace lockstep
