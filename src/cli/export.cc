@@ -17,6 +17,7 @@
 #include "export/data_file.h"
 #include "export/genai/export_genai.h"
 #include "export/output_folder.h"
+#include "export/precision.h"
 #include "ort/ort_runtime.h"
 #include "subjects/onnx_subject.h"
 #include "verify/report.h"
@@ -34,8 +35,13 @@ struct ExportTarget {
 constexpr ExportTarget kTargets[] = {
     {"genai", "a folder for ONNX Runtime GenAI", &ExportGenAi},
 };
-constexpr std::string_view kPrecisions[] = {"fp32"};
-constexpr std::string_view kProviders[] = {"cpu"};
+constexpr std::string_view kProviders[] = {"cpu", "cuda"};
+
+std::vector<std::string_view> PrecisionNames() {
+  std::vector<std::string_view> names;
+  for (const ExportPrecision& precision : ExportPrecisions()) names.push_back(precision.name);
+  return names;
+}
 
 struct ExportArgs {
   std::string model, out, to;
@@ -182,7 +188,7 @@ Json ManifestOf(const ExportArgs& args, const Model& model, const Exported& expo
 
 Result<Exported> Work(const ExportArgs& args) {
   LS_TRY(const ExportTarget* const target, FindTarget(args.to));
-  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, kPrecisions));
+  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
   LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
   LS_TRY(const Model model, LoadModel(fs::path(args.model)));
   LS_TRY(OutputFolder folder,
@@ -263,8 +269,10 @@ void AddExportVerb(CLI::App& app, Action& action) {
   for (const ExportTarget& target : kTargets)
     targets += fmt::format("\n{}: {}", target.name, target.description);
   verb->add_option("--to", args->to, targets)->required()->type_name("TARGET");
-  verb->add_option("--precision", args->options.precision,
-                   fmt::format("Of the weights: {}", fmt::join(kPrecisions, ", ")))
+  std::string precisions = "Of the weights";
+  for (const ExportPrecision& precision : ExportPrecisions())
+    precisions += fmt::format("\n{}: {}", precision.name, precision.description);
+  verb->add_option("--precision", args->options.precision, precisions)
       ->type_name("TYPE")
       ->capture_default_str();
   verb->add_option(
@@ -272,6 +280,22 @@ void AddExportVerb(CLI::App& app, Action& action) {
           fmt::format("The execution provider it is made for: {}", fmt::join(kProviders, ", ")))
       ->type_name("NAME")
       ->capture_default_str();
+  CodeOptions& codes = args->options.codes;
+  verb->add_option("--block", codes.block, "int4, int8: weights under one scale")
+      ->check(CLI::IsMember({"16", "32", "64", "128", "256"}))
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_flag("--asymmetric", codes.asymmetric,
+                 "int4, int8: a zero point for each block (default: the middle code)");
+  verb->add_flag(
+      "--rtn", codes.nearest,
+      "int4, int8: plain rounding, as the runtime's builder does it (default: the scales "
+      "of the least squared error are searched for)");
+  verb->add_option("--accuracy-level", codes.accuracy_level,
+                   "int4, int8: MatMulNBits' accuracy_level; 4 lets the CPU round activations to "
+                   "int8 (default: 4 for cpu, 0 for cuda)")
+      ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
+      ->type_name("N");
   verb->add_flag("--force", args->force, "Replace an earlier export");
   verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
   AddLongest(*verb, args->longest);
