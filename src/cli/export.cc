@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "base/quoted.h"
 #include "cli/audit_text.h"
+#include "cli/calibration.h"
 #include "cli/examine.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -47,7 +48,7 @@ struct ExportArgs {
   std::string model, out, to;
   ExportOptions options;
   int64_t threads = 0, longest = kLongestProbe;
-  bool force = false, unverified = false, json = false;
+  bool calibrated = false, force = false, unverified = false, json = false;
 };
 
 struct Exported {
@@ -150,8 +151,9 @@ Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, E
 // Hashing reads every byte once more; of a larger checkpoint the names and sizes must do.
 constexpr uint64_t kMostHashed = uint64_t{4} << 30;
 
-Json ManifestOf(const ExportArgs& args, const Model& model, const Exported& exported) {
-  Json json = ExportManifest(model, args.to, args.options, exported.report);
+Json ManifestOf(const ExportArgs& args, const ExportOptions& options, const Model& model,
+                const Exported& exported) {
+  Json json = ExportManifest(model, args.to, options, exported.report);
   json["lockstep"] = LOCKSTEP_VERSION;
   uint64_t bytes = 0;
   for (const auto& file : model.checkpoint.files) bytes += file->bytes().size();
@@ -196,19 +198,26 @@ Result<Exported> Work(const ExportArgs& args) {
   CatchInterrupts();
   ThreadPool pool(ThreadCount(args.threads));
   Exported out;
+  ColumnImportance importance;
+  ExportOptions options = args.options;
   {
     TimedProgress progress;
+    const ExportProgress show = [&](std::string_view doing, int64_t done, int64_t total) {
+      return progress.Show(doing, done, total);
+    };
+    if (args.calibrated) {
+      LS_TRY(importance, Calibrate(model, pool, show));
+      options.importance = &importance;
+    }
     LS_TRY(out.report, target->write(
-                           model, args.options, folder.path(),
-                           [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool,
-                           [&](std::string_view doing, int64_t done, int64_t total) {
-                             return progress.Show(doing, done, total);
-                           }));
+                           model, options, folder.path(),
+                           [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool, show));
   }
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
   LS_RETURN_IF_ERROR(WriteSmallFile(
       folder.path() / "lockstep.json",
-      ManifestOf(args, model, out).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+      ManifestOf(args, options, model, out).dump(2, ' ', false, Json::error_handler_t::replace) +
+          "\n"));
   if (WasInterrupted()) return ExportInterrupted();
   LS_RETURN_IF_ERROR(folder.PutInPlace());
   return out;
@@ -296,6 +305,9 @@ void AddExportVerb(CLI::App& app, Action& action) {
                    "int8 (default: 4 for cpu, 0 for cuda)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
       ->type_name("N");
+  verb->add_flag("--calibrate", args->calibrated,
+                 "int4, int8: run a built-in text through the reference, and let columns count by "
+                 "the squares of what they multiply");
   verb->add_flag("--force", args->force, "Replace an earlier export");
   verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
   AddLongest(*verb, args->longest);

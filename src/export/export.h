@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
+#include "export/importance.h"
 #include "export/progress.h"
 #include "model/model.h"
 
@@ -29,6 +30,8 @@ struct ExportOptions {
   std::string precision = "fp32";  // a row of precision.h
   std::string execution_provider = "cpu";
   CodeOptions codes;
+  // Not owned; nullptr: all columns count alike.
+  const ColumnImportance* importance = nullptr;
 };
 
 struct ExportReport {

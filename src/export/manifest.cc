@@ -15,10 +15,12 @@ Json ExportManifest(const Model& model, std::string_view target, const ExportOpt
   json["execution_provider"] = options.execution_provider;
   if (const ExportPrecision* precision = FindExportPrecision(options.precision);
       precision != nullptr && precision->bits > 0)
-    json["codes"] = {{"bits", precision->bits},
-                     {"block", options.codes.block},
-                     {"zero_points", options.codes.asymmetric},
-                     {"method", options.codes.nearest ? "nearest" : "squared error"}};
+    json["codes"] = {
+        {"bits", precision->bits},
+        {"block", options.codes.block},
+        {"zero_points", options.codes.asymmetric},
+        {"method", options.codes.nearest ? "nearest" : "squared error"},
+        {"calibration_tokens", options.importance == nullptr ? 0 : options.importance->tokens}};
   Json& source = json["source"] = Json::object();
   source["name"] = model.checkpoint.path.filename().string();
   Json& files = source["files"] = Json::array();

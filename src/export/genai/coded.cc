@@ -1,6 +1,7 @@
 #include "export/genai/coded.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "quant/onnx_repack.h"
@@ -38,6 +39,28 @@ const RepackRule* Keeps(const GraphBuilder& b, const MatrixSource& matrix, bool 
 
 void Count(GraphBuilder& b, const MatrixSource& matrix, bool kept) {
   if (matrix.stored != nullptr) ++(kept ? b.kept : b.coded_again)[std::string(matrix.stored->name)];
+}
+
+// How much each of `cols` columns counts, all matrices together; empty: alike.
+std::vector<float> ImportanceOf(const GraphBuilder& b, std::span<const MatrixSource> matrices,
+                                int64_t cols) {
+  std::vector<float> out;
+  if (b.options.importance == nullptr) return out;
+  for (const MatrixSource& matrix : matrices) {
+    // What is stacked or lies in turn multiplies the same.
+    if (matrix.views.empty()) continue;
+    const std::vector<float>* one = b.options.importance->Find(*matrix.views[0]);
+    if (one == nullptr) continue;
+    out.resize(static_cast<size_t>(cols), 0.0f);
+    for (size_t c = 0; c < std::min(one->size(), out.size()); ++c) out[c] += (*one)[c];
+  }
+  double sum = 0;
+  for (const float x : out) sum += x;
+  if (!(sum > 0) || !std::isfinite(sum)) return {};
+  // A column that the text never moved counts a little still.
+  const auto mean = static_cast<float>(sum / static_cast<double>(out.size()));
+  for (float& x : out) x = x / mean + 0.01f;
+  return out;
 }
 
 // The parts of one weight, made by the first initializer that is written and let go of by the last.
@@ -133,24 +156,27 @@ CodedMatrix Coded(GraphBuilder& b, const std::string& name, MatrixSource matrix,
   if (rule != nullptr && !rule->exact) zeros = {DType::kF32, {rows, blocks}};
   if (out.recipe.zeros == ZeroPoints::kCodes) zeros.shape = {rows, (blocks * bits + 7) / 8};
   if (!b.graph.HasInitializer(fmt::format("{}_Q{}", name, bits))) Count(b, matrix, rule != nullptr);
-  const CodedExperts made =
-      Initializers(b, name, bits, codes, scales, zeros,
-                   [&b, name, recipe = out.recipe, keep = rule != nullptr,
-                    matrix = std::move(matrix)]() -> Result<PackedWeight> {
-                     Result<PackedWeight> weight = PackedWeight{};
-                     if (keep) {
-                       auto kept = RepackForMatMulNBits(*matrix.stored, StoredOf(matrix),
-                                                        recipe.scale_type, &b.pool);
-                       if (!kept) return tl::unexpected(std::move(kept).error().In(name));
-                       weight = std::move(kept->weight);
-                     } else {
-                       const RowSource source = RowsOf(matrix);
-                       weight = PackMatMulNBits({&source, 1}, recipe, &b.pool);
-                     }
-                     ForgetPages(b.weights, matrix);
-                     if (!weight) return tl::unexpected(std::move(weight).error().In(name));
-                     return weight;
-                   });
+  const CodedExperts made = Initializers(
+      b, name, bits, codes, scales, zeros,
+      [&b, name, recipe = out.recipe, keep = rule != nullptr,
+       matrix = std::move(matrix)]() -> Result<PackedWeight> {
+        Result<PackedWeight> weight = PackedWeight{};
+        if (keep) {
+          auto kept =
+              RepackForMatMulNBits(*matrix.stored, StoredOf(matrix), recipe.scale_type, &b.pool);
+          if (!kept) return tl::unexpected(std::move(kept).error().In(name));
+          weight = std::move(kept->weight);
+        } else {
+          const RowSource source = RowsOf(matrix);
+          const std::vector<float> importance = ImportanceOf(b, {&matrix, 1}, matrix.cols);
+          CodeRecipe weighed = recipe;
+          weighed.importance = importance;
+          weight = PackMatMulNBits({&source, 1}, weighed, &b.pool);
+        }
+        ForgetPages(b.weights, matrix);
+        if (!weight) return tl::unexpected(std::move(weight).error().In(name));
+        return weight;
+      });
   out.codes = made.codes;
   out.scales = made.scales;
   out.zeros = made.zeros;
@@ -209,8 +235,11 @@ CodedExperts CodeExperts(GraphBuilder& b, const std::string& name,
                           std::vector<RowSource> matrices;
                           for (const MatrixSource& expert : experts)
                             matrices.push_back(Padded(RowsOf(expert), rows, cols));
-                          weight = tiled ? PackQMoeTiled(matrices, recipe, &b.pool)
-                                         : PackQMoeRaw(matrices, recipe, &b.pool);
+                          const std::vector<float> importance = ImportanceOf(b, experts, cols);
+                          CodeRecipe weighed = recipe;
+                          weighed.importance = importance;
+                          weight = tiled ? PackQMoeTiled(matrices, weighed, &b.pool)
+                                         : PackQMoeRaw(matrices, weighed, &b.pool);
                         }
                         for (const MatrixSource& expert : experts) ForgetPages(b.weights, expert);
                         if (!weight) return tl::unexpected(std::move(weight).error().In(name));
