@@ -78,7 +78,7 @@ Result<ColumnImportance> Calibrate(const Model& model, ThreadPool& pool,
                                    const ExportProgress& progress) {
   const TextModel text = LoadTextModelOrNote(model.checkpoint);
   if (!text.tokenizer)
-    return InputError("--calibrate: the model has no tokenizer, so that no text can be read by it");
+    return InputError("the model has no tokenizer, so that no text can be read by it");
   ColumnImportance out;
   const Observer observer(out);
   constexpr auto kCount = static_cast<int64_t>(std::size(kTexts));

@@ -48,7 +48,7 @@ struct ExportArgs {
   std::string model, out, to;
   ExportOptions options;
   int64_t threads = 0, longest = kLongestProbe;
-  bool calibrated = false, force = false, unverified = false, json = false;
+  bool uncalibrated = false, force = false, unverified = false, json = false;
 };
 
 struct Exported {
@@ -188,6 +188,13 @@ Json ManifestOf(const ExportArgs& args, const ExportOptions& options, const Mode
   return json;
 }
 
+// Few bits are chosen by what they do. Of 8 there is little to choose.
+bool IsCalibrated(const ExportArgs& args) {
+  const ExportPrecision* precision = FindExportPrecision(args.options.precision);
+  return !args.uncalibrated && !args.options.codes.nearest && precision != nullptr &&
+         precision->bits > 0 && precision->bits <= 4;
+}
+
 Result<Exported> Work(const ExportArgs& args) {
   LS_TRY(const ExportTarget* const target, FindTarget(args.to));
   LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
@@ -199,20 +206,28 @@ Result<Exported> Work(const ExportArgs& args) {
   ThreadPool pool(ThreadCount(args.threads));
   Exported out;
   ColumnImportance importance;
+  std::string not_calibrated;
   ExportOptions options = args.options;
   {
     TimedProgress progress;
     const ExportProgress show = [&](std::string_view doing, int64_t done, int64_t total) {
       return progress.Show(doing, done, total);
     };
-    if (args.calibrated) {
-      LS_TRY(importance, Calibrate(model, pool, show));
-      options.importance = &importance;
+    if (IsCalibrated(args)) {
+      if (Result<ColumnImportance> measured = Calibrate(model, pool, show)) {
+        importance = *std::move(measured);
+        options.importance = &importance;
+      } else if (IsInterrupted(measured.error())) {
+        return tl::unexpected(std::move(measured).error());
+      } else {
+        not_calibrated = fmt::format("not calibrated: {}", measured.error().message);
+      }
     }
     LS_TRY(out.report, target->write(
                            model, options, folder.path(),
                            [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool, show));
   }
+  if (!not_calibrated.empty()) out.report.notes.push_back(not_calibrated);
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
   LS_RETURN_IF_ERROR(WriteSmallFile(
       folder.path() / "lockstep.json",
@@ -305,9 +320,9 @@ void AddExportVerb(CLI::App& app, Action& action) {
                    "int8 (default: 4 for cpu, 0 for cuda)")
       ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
       ->type_name("N");
-  verb->add_flag("--calibrate", args->calibrated,
-                 "int4, int8: run a built-in text through the reference, and let columns count by "
-                 "the squares of what they multiply");
+  verb->add_flag("--no-calibrate", args->uncalibrated,
+                 "int4: let all columns count alike (default: the reference reads a built-in text, "
+                 "and columns count by the squares of what they multiply)");
   verb->add_flag("--force", args->force, "Replace an earlier export");
   verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
   AddLongest(*verb, args->longest);
