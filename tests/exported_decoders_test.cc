@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "audit/audit.h"
+#include "audit/candidate_weights.h"
 #include "export/genai/export_genai.h"
 #include "export/output_folder.h"
 #include "model/random_weights.h"
@@ -63,9 +64,9 @@ bool HaveRuntime() {
   return have;
 }
 
-ExportReport Export(const Model& model, const fs::path& folder) {
+ExportReport Export(const Model& model, const fs::path& folder, const ExportOptions& options = {}) {
   fs::create_directories(folder);
-  return Must(ExportGenAi(model, {}, folder, nullptr, Pool(), nullptr));
+  return Must(ExportGenAi(model, options, folder, nullptr, Pool(), nullptr));
 }
 
 std::string BytesOf(const fs::path& file) {
@@ -114,6 +115,47 @@ TEST_P(ExportedCheckpoint, GivesTransformersLogitsUnderOnnxRuntime) {
   const auto golden = Must(OpenSubject((fs::path(GetParam()) / "golden.safetensors").string(),
                                        Pool(), {}, std::chrono::seconds(60)));
   const Verification verification = Must(Verify(*golden, *exported, {}, kGoOn));
+  EXPECT_EQ(verification.verdict, Verdict::kMatch) << verification.sentence;
+}
+
+// Every matrix is found as codes and is the checkpoint's but for their coarseness; the head of a
+// tied model and its embedding are one initializer.
+TEST_P(ExportedCheckpoint, IsFoundHealthyByTheAuditInCodes) {
+  for (const bool asymmetric : {false, true})
+    for (const char* precision : {"int4", "int8"}) {
+      SCOPED_TRACE(fmt::format("{}{}", precision, asymmetric ? " with zero points" : ""));
+      const Scratch scratch;
+      const Model model = Must(LoadModel(fs::path(GetParam())));
+      ExportOptions options{.precision = precision};
+      options.codes.asymmetric = asymmetric;
+      Export(model, scratch.path(), options);
+      const OnnxModel onnx = Must(OnnxModel::Open(scratch.path()));
+      const AuditReport report = Must(Audit(model, onnx));
+      for (const Finding& finding : report.findings)
+        if (finding.kind != FindingKind::kQuantized) ADD_FAILURE() << finding.sentence;
+      int64_t codes = 0;
+      for (const auto& [id, weight] : report.weights) {
+        EXPECT_TRUE(weight.state != WeightState::kMissing && weight.state != WeightState::kNotFound)
+            << ToString(id);
+        codes += weight.state == WeightState::kQuantized;
+      }
+      EXPECT_GT(codes, 0);
+    }
+}
+
+TEST_P(ExportedCheckpoint, GivesTheLogitsOfItsOwnCodesWhereActivationsAreNotRounded) {
+  if (!HaveRuntime()) GTEST_SKIP() << "ONNX Runtime is not installed";
+  const Scratch scratch;
+  const Model model = Must(LoadModel(fs::path(GetParam())));
+  ExportOptions options{.precision = "int4"};
+  options.codes.accuracy_level = 0;
+  Export(model, scratch.path(), options);
+  const auto exported = Must(OnnxSubject::Open(scratch.path(), 1));
+  const AuditReport report = Must(Audit(model, exported->model()));
+  const CandidateWeights weights = Must(WithWeightsOf(model, exported->model(), report));
+  EXPECT_TRUE(weights.rounder.empty());
+  const auto reference = ReferenceSubject::Create(weights.model, {}, Pool());
+  const Verification verification = Must(Verify(*reference, *exported, {}, kGoOn));
   EXPECT_EQ(verification.verdict, Verdict::kMatch) << verification.sentence;
 }
 

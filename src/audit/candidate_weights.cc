@@ -43,7 +43,8 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
   const auto codes = report.weights.find(table);
   if (tied && !report.weights.contains(head) && shared != report.decoder.matrices.end() &&
       shared->second.matrix.codes && codes != report.weights.end() &&
-      codes->second.state == WeightState::kQuantized) {
+      (codes->second.state == WeightState::kQuantized ||
+       codes->second.state == WeightState::kEqual)) {
     out.model.spec.lm_head.tied = false;
     replace(head, shared->second);
   }
@@ -57,7 +58,9 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
     if (at == report.weights.end()) continue;
     const WeightResult& result = at->second;
     const bool sixteen = result.state == WeightState::kRounded && result.bits == 16;
-    if (result.state == WeightState::kQuantized || sixteen) replace(id, found);
+    // Codes that are exactly the checkpoint's numbers still have their input rounded.
+    const bool exact = result.state == WeightState::kEqual && found.int8_block;
+    if (result.state == WeightState::kQuantized || sixteen || exact) replace(id, found);
   }
   return out;
 }

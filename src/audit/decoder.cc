@@ -458,6 +458,17 @@ class Finder {
       }
   }
 
+  // Codes fill whole blocks: inner elements past the model's are zeros that an exporter added. What
+  // else may be in them shows when the graph runs.
+  static FoundMatrix WithoutFilling(const ExpertPart& part, int64_t inter) {
+    if (!part.matrix.matrix.codes) return part.matrix;
+    if (part.role != Role::kExpertDownProj)
+      return part.matrix.matrix.rows > inter ? SliceRows(part.matrix, 0, inter) : part.matrix;
+    FoundMatrix down = part.matrix;
+    down.matrix.cols = std::min(down.matrix.cols, inter);
+    return down;
+  }
+
   int FusedMoe(int32_t layer, const MoeSpec& spec, int node, FoundLayer& found) {
     const auto& n = g_.node(node);
     FoundRouting& routing = found.routing.emplace();
@@ -474,7 +485,7 @@ class Finder {
         routing.normalize = g_.Int(node, "normalize_routing_weights", 0) != 0;
     }
     for (const ExpertPart& part : ExpertsOf(g_, node, spec.num_experts))
-      Keep(part.role, layer, part.matrix, part.expert);
+      Keep(part.role, layer, WithoutFilling(part, spec.expert.intermediate_size), part.expert);
     const std::string activation = g_.Text(node, "activation_type", "relu");
     FoundActivation act{.node = node};
     if (activation == "relu") act.activation = Activation::kRelu;

@@ -31,8 +31,12 @@ std::vector<Probe> Beginnings(const std::vector<Probe>& probes, bool all_positio
 }
 
 bool Quantized(const AuditReport& report) {
-  return std::any_of(report.findings.begin(), report.findings.end(),
-                     [](const Finding& f) { return f.kind == FindingKind::kQuantized; });
+  // Codes that are exactly the checkpoint's numbers are no finding, but their input is rounded.
+  return std::ranges::any_of(report.findings,
+                             [](const Finding& f) { return f.kind == FindingKind::kQuantized; }) ||
+         std::ranges::any_of(report.decoder.matrices, [](const auto& matrix) {
+           return matrix.second.int8_block.has_value();
+         });
 }
 
 // Findings that say that the candidate computes something else.

@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "base/quoted.h"
 #include "cli/audit_text.h"
+#include "cli/calibration.h"
 #include "cli/examine.h"
 #include "cli/export_checkpoint.h"
 #include "cli/options.h"
@@ -18,6 +19,7 @@
 #include "export/data_file.h"
 #include "export/genai/export_genai.h"
 #include "export/output_folder.h"
+#include "export/precision.h"
 #include "ort/ort_runtime.h"
 #include "subjects/onnx_subject.h"
 #include "verify/report.h"
@@ -35,14 +37,19 @@ struct ExportTarget {
 constexpr ExportTarget kTargets[] = {
     {"genai", "a folder for ONNX Runtime GenAI", &ExportGenAi},
 };
-constexpr std::string_view kPrecisions[] = {"fp32"};
-constexpr std::string_view kProviders[] = {"cpu"};
+constexpr std::string_view kProviders[] = {"cpu", "cuda"};
+
+std::vector<std::string_view> PrecisionNames() {
+  std::vector<std::string_view> names;
+  for (const ExportPrecision& precision : ExportPrecisions()) names.push_back(precision.name);
+  return names;
+}
 
 struct ExportArgs {
   std::string model, out, to;
   ExportOptions options;
   int64_t threads = 0, longest = kLongestProbe;
-  bool force = false, unverified = false, json = false;
+  bool uncalibrated = false, force = false, unverified = false, json = false;
   bool strict = false;  // of the targets that are checkpoints again
 };
 
@@ -146,8 +153,9 @@ Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, E
 // Hashing reads every byte once more; of a larger checkpoint the names and sizes must do.
 constexpr uint64_t kMostHashed = uint64_t{4} << 30;
 
-Json ManifestOf(const ExportArgs& args, const Model& model, const Exported& exported) {
-  Json json = ExportManifest(model, args.to, args.options, exported.report);
+Json ManifestOf(const ExportArgs& args, const ExportOptions& options, const Model& model,
+                const Exported& exported) {
+  Json json = ExportManifest(model, args.to, options, exported.report);
   json["lockstep"] = LOCKSTEP_VERSION;
   uint64_t bytes = 0;
   for (const auto& file : model.checkpoint.files) bytes += file->bytes().size();
@@ -182,9 +190,16 @@ Json ManifestOf(const ExportArgs& args, const Model& model, const Exported& expo
   return json;
 }
 
+// Few bits are chosen by what they do. Of 8 there is little to choose.
+bool IsCalibrated(const ExportArgs& args) {
+  const ExportPrecision* precision = FindExportPrecision(args.options.precision);
+  return !args.uncalibrated && !args.options.codes.nearest && precision != nullptr &&
+         precision->bits > 0 && precision->bits <= 4;
+}
+
 Result<Exported> Work(const ExportArgs& args) {
   LS_TRY(const ExportTarget* const target, FindTarget(args.to));
-  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, kPrecisions));
+  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
   LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
   LS_TRY(const Model model, LoadModel(fs::path(args.model)));
   LS_TRY(OutputFolder folder,
@@ -192,19 +207,34 @@ Result<Exported> Work(const ExportArgs& args) {
   CatchInterrupts();
   ThreadPool pool(ThreadCount(args.threads));
   Exported out;
+  ColumnImportance importance;
+  std::string not_calibrated;
+  ExportOptions options = args.options;
   {
     TimedProgress progress;
+    const ExportProgress show = [&](std::string_view doing, int64_t done, int64_t total) {
+      return progress.Show(doing, done, total);
+    };
+    if (IsCalibrated(args)) {
+      if (Result<ColumnImportance> measured = Calibrate(model, pool, show)) {
+        importance = *std::move(measured);
+        options.importance = &importance;
+      } else if (IsInterrupted(measured.error())) {
+        return tl::unexpected(std::move(measured).error());
+      } else {
+        not_calibrated = fmt::format("not calibrated: {}", measured.error().message);
+      }
+    }
     LS_TRY(out.report, target->write(
-                           model, args.options, folder.path(),
-                           [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool,
-                           [&](std::string_view doing, int64_t done, int64_t total) {
-                             return progress.Show(doing, done, total);
-                           }));
+                           model, options, folder.path(),
+                           [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool, show));
   }
+  if (!not_calibrated.empty()) out.report.notes.push_back(not_calibrated);
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
   LS_RETURN_IF_ERROR(WriteSmallFile(
       folder.path() / "lockstep.json",
-      ManifestOf(args, model, out).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+      ManifestOf(args, options, model, out).dump(2, ' ', false, Json::error_handler_t::replace) +
+          "\n"));
   if (WasInterrupted()) return ExportInterrupted();
   LS_RETURN_IF_ERROR(folder.PutInPlace());
   return out;
@@ -266,9 +296,11 @@ void AddExportVerb(CLI::App& app, Action& action) {
     targets += fmt::format("\n{}: {}", target.name, target.description);
   targets += CheckpointTargetsHelp();
   verb->add_option("--to", args->to, targets)->required()->type_name("TARGET");
-  verb->add_option("--precision", args->options.precision,
-                   fmt::format("Of the weights: {}{}", fmt::join(kPrecisions, ", "),
-                               CheckpointPrecisionsHelp()))
+  std::string precisions = "Of the weights";
+  for (const ExportPrecision& precision : ExportPrecisions())
+    precisions += fmt::format("\n{}: {}", precision.name, precision.description);
+  precisions += CheckpointPrecisionsHelp();
+  verb->add_option("--precision", args->options.precision, precisions)
       ->type_name("TYPE")
       ->capture_default_str();
   verb->add_option(
@@ -276,6 +308,25 @@ void AddExportVerb(CLI::App& app, Action& action) {
           fmt::format("The execution provider it is made for: {}", fmt::join(kProviders, ", ")))
       ->type_name("NAME")
       ->capture_default_str();
+  CodeOptions& codes = args->options.codes;
+  verb->add_option("--block", codes.block, "int4, int8: weights under one scale")
+      ->check(CLI::IsMember({"16", "32", "64", "128", "256"}))
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_flag("--asymmetric", codes.asymmetric,
+                 "int4, int8: a zero point for each block (default: the middle code)");
+  verb->add_flag(
+      "--rtn", codes.nearest,
+      "int4, int8: plain rounding, as the runtime's builder does it (default: the scales "
+      "of the least squared error are searched for)");
+  verb->add_option("--accuracy-level", codes.accuracy_level,
+                   "int4, int8: MatMulNBits' accuracy_level; 4 lets the CPU round activations to "
+                   "int8 (default: 4 for cpu, 0 for cuda)")
+      ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
+      ->type_name("N");
+  verb->add_flag("--no-calibrate", args->uncalibrated,
+                 "int4: let all columns count alike (default: the reference reads a built-in text, "
+                 "and columns count by the squares of what they multiply)");
   verb->add_flag("--force", args->force, "Replace an earlier export");
   verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
   AddLongest(*verb, args->longest);

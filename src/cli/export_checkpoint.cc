@@ -87,7 +87,7 @@ std::string CheckpointTargetsHelp() {
 std::string CheckpointPrecisionsHelp() {
   std::vector<std::string_view> names;
   for (const GgufPrecision& precision : GgufPrecisions()) names.push_back(precision.name);
-  return fmt::format("; gguf: {}; safetensors: keep, f32, f16, bf16", fmt::join(names, ", "));
+  return fmt::format("\nof gguf: {}\nof safetensors: keep, f32, f16, bf16", fmt::join(names, ", "));
 }
 
 int RunCheckpointExport(const CheckpointExportArgs& args) {

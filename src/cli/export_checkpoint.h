@@ -16,7 +16,7 @@ struct CheckpointExportArgs {
 
 bool IsCheckpointTarget(std::string_view to);
 std::string CheckpointTargetsHelp();     // "\nname: what it is" of each
-std::string CheckpointPrecisionsHelp();  // "; gguf: keep, f32, ..."
+std::string CheckpointPrecisionsHelp();  // "\nof gguf: keep, f32, ..."
 
 int RunCheckpointExport(const CheckpointExportArgs& args);  // an ExitCode
 

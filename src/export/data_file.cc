@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -55,6 +57,23 @@ Status DataFile::Append(std::span<const std::byte> bytes) {
     if (progress_ &&
         !progress_("writing weights", static_cast<int64_t>(written_), static_cast<int64_t>(total_)))
       return ExportInterrupted();
+  }
+  return {};
+}
+
+Status DataFile::AppendValues(std::span<const float> values) {
+  if (floats_ == DType::kF32) return Append(std::as_bytes(values));
+  constexpr size_t kPart = size_t{1} << 16;
+  std::vector<uint16_t> half;
+  for (size_t first = 0; first < values.size(); first += kPart) {
+    half.clear();
+    for (const float x : values.subspan(first, std::min(kPart, values.size() - first))) {
+      half.push_back(floats_ == DType::kF16 ? ToFloat16(x).bits : ToBFloat16(x).bits);
+      if (std::isfinite(x) && (half.back() & 0x7fff) == 0x7c00 && floats_ == DType::kF16)
+        return UnsupportedError(
+            "a weight of {} is more than float16 holds; use --precision bf16 or fp32", x);
+    }
+    LS_RETURN_IF_ERROR(Append(std::as_bytes(std::span<const uint16_t>(half))));
   }
   return {};
 }

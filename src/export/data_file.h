@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "base/dtype.h"
 #include "base/error.h"
 #include "export/progress.h"
 
@@ -24,11 +25,10 @@ class DataFile {
   ~DataFile();
 
   Status Append(std::span<const std::byte> bytes);
-  template <typename T>
-  Status AppendValues(std::span<const T> values) {
-    return Append(std::as_bytes(values));
-  }
-  Status FillTo(uint64_t offset);  // zeros up to this offset
+  // As StoreFloatsAs says. A number that float16 cannot hold is an error.
+  Status AppendValues(std::span<const float> values);
+  void StoreFloatsAs(DType type) { floats_ = type; }  // kF32, kF16, kBF16
+  Status FillTo(uint64_t offset);                     // zeros up to this offset
   uint64_t size() const { return written_; }
   Status Finish();  // on the disk, not only on its way there
 
@@ -41,6 +41,7 @@ class DataFile {
   int fd_ = -1;
   uint64_t written_ = 0, total_ = 0;
   ExportProgress progress_;
+  DType floats_ = DType::kF32;
 };
 
 // A small file, whole, on the disk.

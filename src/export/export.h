@@ -4,20 +4,34 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/thread_pool.h"
+#include "export/importance.h"
 #include "export/progress.h"
 #include "model/model.h"
 
 namespace lockstep {
 
+// How codes are chosen, where the precision has codes.
+struct CodeOptions {
+  int64_t block = 32;       // weights under one scale: 16, 32, ..., 256
+  bool asymmetric = false;  // each block has a zero point of its own
+  bool nearest = false;     // plain rounding instead of the search for the least squared error
+  // MatMulNBits: 4 lets the CPU round activations to int8; absent: 4 on the CPU, 0 elsewhere.
+  std::optional<int64_t> accuracy_level;
+};
+
 struct ExportOptions {
-  std::string precision = "fp32";
+  std::string precision = "fp32";  // a row of precision.h
   std::string execution_provider = "cpu";
+  CodeOptions codes;
+  // Not owned; nullptr: all columns count alike.
+  const ColumnImportance* importance = nullptr;
 };
 
 struct ExportReport {

@@ -1,4 +1,5 @@
 #include "export/export.h"
+#include "export/precision.h"
 #include "spec/fields.h"
 
 namespace lockstep {
@@ -12,6 +13,14 @@ Json ExportManifest(const Model& model, std::string_view target, const ExportOpt
   json["target"] = target;
   json["precision"] = options.precision;
   json["execution_provider"] = options.execution_provider;
+  if (const ExportPrecision* precision = FindExportPrecision(options.precision);
+      precision != nullptr && precision->bits > 0)
+    json["codes"] = {
+        {"bits", precision->bits},
+        {"block", options.codes.block},
+        {"zero_points", options.codes.asymmetric},
+        {"method", options.codes.nearest ? "nearest" : "squared error"},
+        {"calibration_tokens", options.importance == nullptr ? 0 : options.importance->tokens}};
   Json& source = json["source"] = Json::object();
   source["name"] = model.checkpoint.path.filename().string();
   Json& files = source["files"] = Json::array();

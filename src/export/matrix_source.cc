@@ -22,12 +22,17 @@ void Append(std::vector<const WeightView*>& to, const std::vector<const WeightVi
 }  // namespace
 
 MatrixSource SourceOf(const WeightView& view) {
-  return {view.rows,
-          view.cols,
-          [&view](int64_t first, int64_t count, float* out) {
-            view.ReadRows(first, count, out, view.cols);
-          },
-          {&view}};
+  MatrixSource out{view.rows,
+                   view.cols,
+                   [&view](int64_t first, int64_t count, float* to) {
+                     view.ReadRows(first, count, to, view.cols);
+                   },
+                   {&view}};
+  if (!view.type->plain() && view.col_stride == 1 && view.addend == 0) {
+    out.stored = view.type;
+    out.row_bytes = [&view](int64_t row) { return view.RowBytes(row); };
+  }
+  return out;
 }
 
 MatrixSource Zeros(int64_t rows, int64_t cols) {
@@ -48,6 +53,16 @@ MatrixSource Stacked(std::vector<MatrixSource> parts) {
   std::vector<int64_t> begins;
   int64_t rows = 0;
   for (const MatrixSource& part : parts) begins.push_back(std::exchange(rows, rows + part.rows));
+  if (std::ranges::all_of(parts, [&](const MatrixSource& part) {
+        return part.stored != nullptr && part.stored == parts[0].stored;
+      })) {
+    out.stored = parts[0].stored;
+    out.row_bytes = [parts, begins](int64_t row) {
+      const auto i = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), row) -
+                                         begins.begin() - 1);
+      return parts[i].row_bytes(row - begins[i]);
+    };
+  }
   out.read = [parts = std::move(parts), begins = std::move(begins)](int64_t first, int64_t count,
                                                                     float* to) {
     auto i = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), first) -
@@ -69,6 +84,10 @@ MatrixSource InTurn(MatrixSource a, MatrixSource b) {
   LS_CHECK(a.rows == b.rows && a.cols == b.cols, "{}x{} and {}x{}", a.rows, a.cols, b.rows, b.cols);
   MatrixSource out{.rows = 2 * a.rows, .cols = a.cols, .views = a.views};
   Append(out.views, b.views);
+  if (a.stored != nullptr && a.stored == b.stored) {
+    out.stored = a.stored;
+    out.row_bytes = [a, b](int64_t row) { return (row % 2 == 0 ? a : b).row_bytes(row / 2); };
+  }
   out.read = [a = std::move(a), b = std::move(b)](int64_t first, int64_t count, float* to) {
     for (int64_t r = first; r < first + count; ++r, to += a.cols)
       (r % 2 == 0 ? a : b).read(r / 2, 1, to);

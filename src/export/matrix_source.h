@@ -19,6 +19,9 @@ struct MatrixSource {
   // Rows [first, first + count) to out [count, cols]. Called by several threads at once.
   std::function<void(int64_t first, int64_t count, float* out)> read;
   std::vector<const WeightView*> views;  // what it reads
+  // Where its rows are stored, all in one type of codes; empty where they are not.
+  const TensorType* stored = nullptr;
+  std::function<const std::byte*(int64_t row)> row_bytes;
 };
 
 // The views must outlive the sources.

@@ -6,6 +6,7 @@
 #include <bit>
 #include <span>
 
+#include "base/dtype.h"
 #include "formats/onnx_read.h"
 #include "formats/protobuf.h"
 
@@ -80,6 +81,15 @@ std::string OnnxGraph::Ints(const std::vector<int64_t>& values) {
 }
 
 std::string OnnxGraph::Float(float value) {
+  if (floats_ == OnnxType::kFloat) return Float32(value);
+  const uint16_t bits =
+      floats_ == OnnxType::kFloat16 ? ToFloat16(value).bits : ToBFloat16(value).bits;
+  return Constant(fmt::format("/model/constants/{}/{}",
+                              floats_ == OnnxType::kFloat16 ? "FLOAT16" : "BFLOAT16", value),
+                  {floats_, {}, BytesOf(std::span<const uint16_t>(&bits, 1))});
+}
+
+std::string OnnxGraph::Float32(float value) {
   return Constant(fmt::format("/model/constants/FLOAT/{}", value),
                   {OnnxType::kFloat, {}, BytesOf(std::span<const float>(&value, 1))});
 }
@@ -97,6 +107,7 @@ std::string OnnxGraph::Doubles(const std::string& name, const std::vector<double
 
 std::string OnnxGraph::Initializer(const std::string& name, OnnxType type,
                                    std::vector<int64_t> dims, Writer write) {
+  if (type == OnnxType::kFloat) type = floats_;
   if (const auto known = initializer_of_.find(name); known != initializer_of_.end()) {
     const OnnxExternalTensor& tensor = initializers_[known->second].tensor;
     LS_CHECK(tensor.type == type && tensor.dims == dims, "two kinds of {}", name);
@@ -115,6 +126,9 @@ std::string OnnxGraph::Initializer(const std::string& name, OnnxType type,
 
 Status OnnxGraph::Write(const std::filesystem::path& folder, const ExportProgress& progress) const {
   LS_TRY(DataFile data, DataFile::Create(folder / kDataFile, data_bytes_, progress));
+  data.StoreFloatsAs(floats_ == OnnxType::kFloat16    ? DType::kF16
+                     : floats_ == OnnxType::kBFloat16 ? DType::kBF16
+                                                      : DType::kF32);
   for (const Pending& pending : initializers_) {
     LS_RETURN_IF_ERROR(data.FillTo(pending.tensor.offset));
     LS_RETURN_IF_ERROR(pending.write(data));

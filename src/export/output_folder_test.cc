@@ -143,7 +143,7 @@ TEST_F(OutputFolderTest, AnInterruptedFileStops) {
   auto file =
       DataFile::Create(root_ / "data", 4, [](std::string_view, int64_t, int64_t) { return false; });
   ASSERT_TRUE(file);
-  const Status status = file->AppendValues(std::span<const char>("abc", 3));
+  const Status status = file->Append(std::as_bytes(std::span<const char>("abc", 3)));
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kInterrupted);
 }

@@ -26,6 +26,19 @@ double SquaredNorm(std::span<const float> row) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
+// A search by importance may give up an element that hardly counts on the text at hand. None may be
+// moved so far that the codes are no longer recognised as the weights' (audit/weight_sums.h,
+// EveryBlockFollows, with a little room).
+bool Follows(std::span<const float> x, std::span<const uint8_t> codes, const Grid& grid, int bits) {
+  const float steps = 3.9f / static_cast<float>(1 << bits);
+  float largest = 0, worst = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    largest = std::max(largest, std::abs(x[i]));
+    worst = std::max(worst, std::abs(x[i] - grid.Value(codes[i])));
+  }
+  return worst <= steps * largest;
+}
+
 // The lowest row that failed, whichever thread saw it.
 void Lower(std::atomic<int64_t>& lowest, int64_t row) {
   int64_t seen = lowest.load();
@@ -89,6 +102,8 @@ Result<CodingError> QuantizeRows(const RowSource& source, const CodeRecipe& reci
             recipe.importance.empty() ? recipe.importance : recipe.importance.subspan(at, n);
         const auto out = std::span(codes).subspan(at, n);
         grids[b] = FitGrid(row.subspan(at, n), spec, out, importance);
+        if (!importance.empty() && !Follows(row.subspan(at, n), out, grids[b], recipe.bits))
+          grids[b] = FitGrid(row.subspan(at, n), spec, out);
         if (!std::isfinite(grids[b].scale)) return Lower(too_large, first + r);
         errors[t].squared_error += GridError(row.subspan(at, n), out, grids[b]);
       }

@@ -85,10 +85,22 @@ class Search {
   void Consider(float inverse, int zero) {
     const grid::Sums sums = SumsOf(inverse, zero);
     if (sums.qq <= 0) return;
-    const double explained = sums.xq * sums.xq / sums.qq;
+    const double scale = Allowed(sums.xq / sums.qq);
+    const double explained = scale * (2 * sums.xq - scale * sums.qq);
     if (explained <= explained_) return;
     explained_ = explained;
-    candidate_ = {.scale = static_cast<float>(sums.xq / sums.qq), .zero = zero};
+    candidate_ = {.scale = static_cast<float>(scale), .zero = zero};
+  }
+
+  // By importance an element that hardly counts might be given up. It is moved by no more than
+  // this share of the largest, so that codes stay recognisable as those of the weights.
+  double Allowed(double scale) const {
+    if (importance_.empty() || spec_.zeros != ZeroPoints::kNone) return scale;
+    const double given_up = 3.8 / (top_ + 1) * std::max(high_, -low_);
+    const double below = scale > 0 ? -low_ : high_, above = scale > 0 ? high_ : -low_;
+    const double least =
+        std::max((below - given_up) / middle_, (above - given_up) / (top_ - middle_));
+    return std::abs(scale) < least ? std::copysign(least, scale) : scale;
   }
 
   // Codes and scale in turn, until neither moves; kept where the stored grid is better.
@@ -108,7 +120,7 @@ class Search {
       }
       const grid::Sums sums = SumsOf(1.0f / grid.scale, grid.zero);
       if (sums.qq <= 0) return;
-      const auto scale = static_cast<float>(sums.xq / sums.qq);
+      const auto scale = static_cast<float>(Allowed(sums.xq / sums.qq));
       if (scale == candidate_.scale) return;
       candidate_.scale = scale;
     }

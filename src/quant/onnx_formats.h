@@ -27,7 +27,8 @@ struct CodeRecipe {
   ZeroPoints zeros = ZeroPoints::kNone;
   ScaleSearch search = ScaleSearch::kSquaredError;
   DType scale_type = DType::kF32;  // kF32, kF16, kBF16
-  // How much a column's squared error counts in the search: empty, or one number >= 0 per column.
+  // How much a column's squared error counts in the search: empty, or one number >= 0 per column. A
+  // run that would lose an element over it is searched without.
   std::span<const float> importance = {};
 };
 

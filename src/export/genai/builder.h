@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "export/export.h"
 #include "export/matrix_source.h"
 #include "export/onnx_graph.h"
+#include "export/precision.h"
 #include "model/model.h"
 
 namespace lockstep::genai {
@@ -32,22 +34,29 @@ class GraphBuilder {
  public:
   // All must outlive the graph's writing.
   GraphBuilder(const ModelSpec& spec, const Weights& weights, const ExportOptions& options,
-               ThreadPool& pool, int64_t context_length, int64_t cache_head_size)
+               const ExportPrecision& precision, OnnxType floats, ThreadPool& pool,
+               int64_t context_length, int64_t cache_head_size)
       : spec(spec),
         weights(weights),
         options(options),
+        precision(precision),
         pool(pool),
         context_length(context_length),
-        cache_head_size(cache_head_size) {}
+        cache_head_size(cache_head_size),
+        graph(floats) {}
 
   const ModelSpec& spec;
   const Weights& weights;
-  const ExportOptions& options;  // its precision: how linear.cc writes a matrix
+  const ExportOptions& options;
+  const ExportPrecision& precision;  // how linear.cc writes a matrix
   ThreadPool& pool;
   const int64_t context_length;   // positions that tables have rows for
   const int64_t cache_head_size;  // of every layer's cached keys and values
   OnnxGraph graph;
   std::vector<std::string> notes;  // sentences
+  // Matrices that keep the file's codes, and those whose codes are quantized again, by the type of
+  // the file.
+  std::map<std::string, int64_t> kept, coded_again;
   // The cache inputs and outputs, keys of all layers before values of all layers, states last.
   std::vector<OnnxValueInfo> keys, values, states, present_keys, present_values, present_states;
   std::vector<std::pair<RopeSpec, RopeValues>> ropes;  // each once

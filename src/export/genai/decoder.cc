@@ -75,7 +75,12 @@ void Head(GraphBuilder& b, Stream& x) {
   }
   logits = b.Scaled("/lm_head/logit_scale", logits, head.logit_scale);
   if (head.logit_softcap) logits = b.SoftCapped("/lm_head", logits, *head.logit_softcap);
-  b.graph.NodeTo("/lm_head/Identity", Onnx("Identity"), {logits}, {"logits"});
+  // onnxruntime-genai reads logits as float32 or float16.
+  if (b.graph.floats() == OnnxType::kBFloat16)
+    b.graph.NodeTo("/lm_head/Cast", Onnx("Cast"), {logits}, {"logits"},
+                   {{"to", static_cast<int64_t>(OnnxType::kFloat)}});
+  else
+    b.graph.NodeTo("/lm_head/Identity", Onnx("Identity"), {logits}, {"logits"});
 }
 
 }  // namespace
@@ -111,8 +116,12 @@ void BuildDecoder(GraphBuilder& b) {
   Head(b, x);
   for (auto* list : {&b.keys, &b.values, &b.states})
     for (OnnxValueInfo& info : *list) b.graph.Input(info);
-  b.graph.Output(
-      {"logits", OnnxType::kFloat, {{batch, sequence, {b.spec.embedding.vocab_size, ""}}}});
+  const OnnxValueInfo logits{
+      "logits", OnnxType::kFloat, {{batch, sequence, {b.spec.embedding.vocab_size, ""}}}};
+  if (b.graph.floats() == OnnxType::kBFloat16)
+    b.graph.Float32Output(logits);
+  else
+    b.graph.Output(logits);
   for (auto* list : {&b.present_keys, &b.present_values, &b.present_states})
     for (OnnxValueInfo& info : *list) b.graph.Output(info);
 }

@@ -141,6 +141,8 @@ Json Decoder(const ModelSpec& spec, const GraphBuilder& b) {
   Json decoder = Json::object();
   decoder["session_options"] = {{"log_id", "onnxruntime-genai"},
                                 {"provider_options", Json::array()}};
+  if (b.options.execution_provider == "cuda")
+    decoder["session_options"]["provider_options"].push_back({{"cuda", Json::object()}});
   decoder["filename"] = "model.onnx";
   // A size is wanted also where nothing is cached.
   decoder["head_size"] = std::max<int64_t>(b.cache_head_size, 1);

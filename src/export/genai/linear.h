@@ -12,13 +12,16 @@ namespace lockstep::genai {
 // A bias of several outputs, read when it is written; empty: there is none.
 using Bias = std::function<std::vector<float>()>;
 
+// Small matrices whose errors decide much (a router's) stay numbers at every precision.
+enum class Kept : uint8_t { kAsPrecision, kAsNumbers };
+
 // x [.., cols] times the matrix, plus the bias: [.., rows]. `name` is of the nodes
 // ("/model/layers.0/mlp/up_proj") and gives the weight's.
 std::string Linear(GraphBuilder& b, const std::string& name, const std::string& x,
-                   MatrixSource matrix, const Bias& bias = nullptr);
+                   MatrixSource matrix, const Bias& bias = nullptr, Kept kept = Kept::kAsPrecision);
 // By the weight of a role.
 std::string Linear(GraphBuilder& b, const std::string& name, const std::string& x, Role role,
-                   int layer, bool has_bias);
+                   int layer, bool has_bias, Kept kept = Kept::kAsPrecision);
 
 // Rows of the embedding of the ids [B, S]: [B, S, H].
 std::string Lookup(GraphBuilder& b, const std::string& ids);

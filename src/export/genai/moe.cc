@@ -2,6 +2,7 @@
 // of three dimensions, each token's chosen ones weighed and the others by zero. The operator's own
 // routing is a softmax over all experts, of which the chosen are normalized or not; any other rule
 // is computed in plain operators and handed over as the logarithms of the weights.
+#include "export/genai/coded.h"
 #include "export/genai/layers.h"
 #include "export/genai/linear.h"
 
@@ -42,7 +43,7 @@ class MoeLayer {
 
   std::string Build(const std::string& x) {
     const std::string router =
-        Linear(b_, name_ + "/router", x, Role::kRouter, layer_, moe_.router.bias);
+        Linear(b_, name_ + "/router", x, Role::kRouter, layer_, moe_.router.bias, Kept::kAsNumbers);
     const std::string logits =
         b_.Reshape(name_ + "/router/Reshape", router, {-1, moe_.num_experts});
     const auto fused = Fused(moe_.expert);
@@ -68,7 +69,7 @@ class MoeLayer {
     return std::nullopt;
   }
 
-  std::string Matrices(const char* what, bool transposed) {
+  std::vector<MatrixSource> Sources(const char* what) {
     std::vector<MatrixSource> experts;
     const bool down = what[0] == 'd';
     for (int e = 0; e < moe_.num_experts; ++e) {
@@ -84,24 +85,33 @@ class MoeLayer {
       else  // gate_up_proj: rows in turn, as swiglu_fusion 1 reads them
         experts.push_back(InTurn(of(Role::kExpertGateProj), of(Role::kExpertUpProj)));
     }
-    return ExpertMatrices(
-        b_, fmt::format("{}.experts.{}.weight", GraphBuilder::WeightName(name_), what),
-        std::move(experts), transposed);
+    return experts;
+  }
+
+  std::string WeightName(const char* what) const {
+    return fmt::format("{}.experts.{}.weight", GraphBuilder::WeightName(name_), what);
+  }
+
+  std::string Matrices(const char* what, bool transposed) {
+    return ExpertMatrices(b_, WeightName(what), Sources(what), transposed);
   }
 
   // Biases of all experts, [experts, n], or [experts, 1, n] for products.
-  std::string Biases(const char* what, std::vector<Role> roles, int64_t n, bool for_products) {
-    const int64_t experts = moe_.num_experts;
+  // `padded`: zeros follow each role's n numbers up to so many.
+  std::string Biases(const char* what, std::vector<Role> roles, int64_t padded, bool for_products) {
+    const int64_t experts = moe_.num_experts, n = padded;
     const int64_t width = n * static_cast<int64_t>(roles.size());
     return b_.Floats(fmt::format("{}.experts.{}.bias", GraphBuilder::WeightName(name_), what),
                      for_products ? std::vector<int64_t>{experts, 1, width}
                                   : std::vector<int64_t>{experts, width},
-                     [&b = b_, layer = layer_, experts, roles = std::move(roles)] {
+                     [&b = b_, layer = layer_, experts, padded, roles = std::move(roles)] {
                        std::vector<float> out;
                        for (int e = 0; e < experts; ++e) {
                          std::vector<std::vector<float>> parts;
                          for (const Role role : roles)
                            parts.push_back(b.ReadVector(role, layer, Part::kBias, e));
+                         for (std::vector<float>& part : parts)
+                           part.resize(static_cast<size_t>(padded), 0.0f);
                          for (size_t i = 0; i < parts[0].size(); ++i)
                            for (const std::vector<float>& part : parts) out.push_back(part[i]);
                        }
@@ -111,41 +121,160 @@ class MoeLayer {
 
   std::string ByOperator(const FusedActivation& fused, const std::string& x,
                          const std::string& logits) {
+    const std::optional<QMoePlan> plan = b_.precision.bits > 0 ? Plan(fused) : std::nullopt;
     std::string probabilities = logits, sum;
     std::optional<bool> normalizes = OperatorNormalizes();
-    if (!normalizes) {
+    // What a plan says of it is always true.
+    if (!normalizes || (plan && !*normalizes)) {
       const Routing routing = Route(b_, name_ + "/router", moe_, layer_, logits);
       sum = Node("router/sum", Onnx("ReduceSum"), {routing.weights, g_.Ints({-1})},
                  {{"keepdims", int64_t{1}}});
       probabilities = Logarithms(routing, logits);
       normalizes = true;
     }
-    const MlpSpec& mlp = moe_.expert;
-    const int64_t inter = mlp.intermediate_size, hidden = b_.spec.embedding.hidden_size;
-    std::vector<Role> first = {Role::kExpertUpProj};
-    if (fused.swiglu) first = {Role::kExpertGateProj, Role::kExpertUpProj};
-    const char* up = fused.swiglu ? "gate_up_proj" : "up_proj";
-    OnnxGraph::Values inputs = {x, probabilities, Matrices(up, false)};
-    inputs.push_back(mlp.up_bias ? Biases(up, first, inter, false) : "");
-    inputs.push_back(Matrices("down_proj", false));
-    inputs.push_back(mlp.down_bias ? Biases("down_proj", {Role::kExpertDownProj}, hidden, false)
-                                   : "");
-    OnnxGraph::Attributes attributes = {
-        {"k", moe_.num_experts_per_tok},
-        {"activation_type", fused.type},
-        {"normalize_routing_weights", int64_t{*normalizes}},
-    };
-    if (fused.swiglu) {
-      attributes.push_back({"swiglu_fusion", int64_t{1}});
-      attributes.push_back({"activation_alpha", fused.alpha});
-      attributes.push_back({"activation_beta", fused.beta});
-      if (fused.limit) attributes.push_back({"swiglu_limit", *fused.limit});
+    std::string out;
+    if (plan) {
+      out = Quantized(fused, *plan, x, probabilities);
+    } else {
+      out = Floating(fused, *normalizes, x, probabilities);
     }
-    const std::string out = Node("MoE", Microsoft("MoE"), inputs, attributes);
     if (sum.empty()) return out;
     // [T, 1] to [B, S, 1], as the output lies.
     const std::string column = Node("sum/Reshape", Onnx("Reshape"), {sum, ColumnShape(x)});
     return Node("Mul", Onnx("Mul"), {out, column});
+  }
+
+  // The numbers of an activation, as both operators call them.
+  static void AddNumbers(const FusedActivation& fused, OnnxGraph::Attributes& attributes) {
+    if (!fused.swiglu) return;
+    attributes.push_back({"activation_alpha", fused.alpha});
+    attributes.push_back({"activation_beta", fused.beta});
+    if (fused.limit) attributes.push_back({"swiglu_limit", *fused.limit});
+  }
+  static std::vector<Role> FirstRoles(const FusedActivation& fused) {
+    if (fused.swiglu) return {Role::kExpertGateProj, Role::kExpertUpProj};
+    return {Role::kExpertUpProj};
+  }
+  static const char* FirstName(const FusedActivation& fused) {
+    return fused.swiglu ? "gate_up_proj" : "up_proj";
+  }
+
+  std::string Floating(const FusedActivation& fused, bool normalizes, const std::string& x,
+                       const std::string& probabilities) {
+    const MlpSpec& mlp = moe_.expert;
+    const int64_t inter = mlp.intermediate_size, hidden = b_.spec.embedding.hidden_size;
+    const char* up = FirstName(fused);
+    OnnxGraph::Values inputs = {x, probabilities, Matrices(up, false)};
+    inputs.push_back(mlp.up_bias ? Biases(up, FirstRoles(fused), inter, false) : "");
+    inputs.push_back(Matrices("down_proj", false));
+    inputs.push_back(mlp.down_bias ? Biases("down_proj", {Role::kExpertDownProj}, hidden, false)
+                                   : "");
+    OnnxGraph::Attributes attributes = {{"k", moe_.num_experts_per_tok},
+                                        {"activation_type", fused.type},
+                                        {"normalize_routing_weights", int64_t{normalizes}}};
+    if (fused.swiglu) attributes.push_back({"swiglu_fusion", int64_t{1}});
+    AddNumbers(fused, attributes);
+    return Node("MoE", Microsoft("MoE"), inputs, attributes);
+  }
+
+  QMoeRequest Request(const FusedActivation& fused, const CodeRecipe& recipe) const {
+    return {.bits = recipe.bits,
+            .block = recipe.block,
+            .zeros = recipe.zeros,
+            .ep = ExecutionProviderOf(b_.options.execution_provider),
+            .activations = recipe.scale_type,
+            .activation = fused.type,
+            .experts = moe_.num_experts,
+            .hidden = b_.spec.embedding.hidden_size,
+            .inter = moe_.expert.intermediate_size,
+            .tiled = b_.options.execution_provider == "cuda",
+            .accuracy_level = AccuracyLevel(b_)};
+  }
+
+  std::vector<MatrixSource> AllSources(const FusedActivation& fused) {
+    std::vector<MatrixSource> all = Sources(FirstName(fused));
+    for (MatrixSource& down : Sources("down_proj")) all.push_back(std::move(down));
+    return all;
+  }
+
+  // As the policy says: the file's codes where they fit raw and whole, else codes of this export's
+  // recipe or of what takes its place; none: the experts stay numbers.
+  std::optional<QMoePlan> Plan(const FusedActivation& fused) {
+    if (const auto stored = StoredExperts(b_, AllSources(fused))) {
+      QMoeRequest request = Request(fused, *stored);
+      request.tiled = false;
+      if (auto decision = DecideQMoe(request);
+          decision.plan && decision.plan->inter == moe_.expert.intermediate_size &&
+          decision.plan->format == "qmoe") {
+        keeps_codes_ = true;
+        return decision.plan;
+      }
+    }
+    const QMoeRequest request = Request(fused, RecipeOf(b_));
+    QMoeDecision decision = DecideQMoe(request);
+    if (decision.plan) return Noted(*decision.plan);
+    const auto other = FallbackRequest(request);
+    if (other && other->ep == request.ep && other->activations == request.activations) {
+      b_.Note(fmt::format(
+          "experts: {}; written with {} bits, {}{}", decision.reason, other->bits,
+          other->block > 0 ? fmt::format("blocks of {}", other->block) : "one scale per channel",
+          other->zeros == ZeroPoints::kCodes ? " and zero points" : ""));
+      return Noted(*DecideQMoe(*other).plan);
+    }
+    b_.Note(fmt::format("experts stay numbers: {}", decision.reason));
+    return std::nullopt;
+  }
+
+  QMoePlan Noted(const QMoePlan& plan) {
+    if (plan.inter != moe_.expert.intermediate_size)
+      b_.Note(fmt::format("experts of {} inner elements are padded with zeros to {}",
+                          moe_.expert.intermediate_size, plan.inter));
+    if (b_.options.execution_provider != "cpu")
+      b_.Note(fmt::format("experts for {}: proved {}", b_.options.execution_provider, plan.proved));
+    return plan;
+  }
+
+  std::string Quantized(const FusedActivation& fused, const QMoePlan& plan, const std::string& x,
+                        const std::string& probabilities) {
+    const MlpSpec& mlp = moe_.expert;
+    const int64_t hidden = b_.spec.embedding.hidden_size;
+    const char* up = FirstName(fused);
+    const std::vector<Role> roles = FirstRoles(fused);
+    const bool stored = keeps_codes_;
+    const CodedExperts one =
+        CodeExperts(b_, WeightName(up), FirstSources(fused, plan), plan,
+                    {plan.fc1_codes, plan.fc1_scales, plan.fc1_zero_points},
+                    plan.inter * static_cast<int64_t>(roles.size()), hidden, stored);
+    const CodedExperts two = CodeExperts(b_, WeightName("down_proj"), Sources("down_proj"), plan,
+                                         {plan.fc2_codes, plan.fc2_scales, plan.fc2_zero_points},
+                                         hidden, plan.inter, stored);
+    OnnxGraph::Values inputs = {x, probabilities, one.codes, one.scales};
+    inputs.push_back(mlp.up_bias ? Biases(up, roles, plan.inter, false) : "");
+    inputs.insert(inputs.end(), {two.codes, two.scales});
+    inputs.push_back(mlp.down_bias ? Biases("down_proj", {Role::kExpertDownProj}, hidden, false)
+                                   : "");
+    if (!one.zeros.empty()) inputs.insert(inputs.end(), {"", "", "", one.zeros, two.zeros});
+    OnnxGraph::Attributes attributes = {{"k", moe_.num_experts_per_tok}};
+    for (const auto& [name, value] : plan.attributes)
+      std::visit([&](const auto& v) { attributes.push_back({name, v}); }, value);
+    AddNumbers(fused, attributes);
+    return Node("QMoE", Microsoft("QMoE"), inputs, attributes);
+  }
+
+  // Gate and up each have the plan's rows before they lie in turn.
+  std::vector<MatrixSource> FirstSources(const FusedActivation& fused, const QMoePlan& plan) {
+    std::vector<MatrixSource> out;
+    const int64_t more = plan.inter - moe_.expert.intermediate_size;
+    if (more == 0 || !fused.swiglu) return Sources(FirstName(fused));
+    for (int e = 0; e < moe_.num_experts; ++e) {
+      const auto of = [&](Role role) {
+        MatrixSource source = SourceOf(b_.weights.Get(role, layer_, Part::kWeight, e));
+        const int64_t cols = source.cols;
+        return Stacked({std::move(source), Zeros(more, cols)});
+      };
+      out.push_back(InTurn(of(Role::kExpertGateProj), of(Role::kExpertUpProj)));
+    }
+    return out;
   }
 
   // B, S, 1
@@ -172,6 +301,7 @@ class MoeLayer {
     b_.Note(
         "experts with an activation that the MoE operator lacks: products over all experts, each "
         "token's chosen ones weighed");
+    if (b_.precision.bits > 0) b_.Note("experts stay numbers: QMoE lacks their activation");
     const MlpSpec& mlp = moe_.expert;
     const int64_t inter = mlp.intermediate_size, hidden = b_.spec.embedding.hidden_size;
     const Routing routing = Route(b_, name_ + "/router", moe_, layer_, logits);
@@ -211,7 +341,8 @@ class MoeLayer {
         Mlp(b_, at, moe_.shared_expert->mlp,
             {Role::kSharedGateProj, Role::kSharedUpProj, Role::kSharedDownProj}, layer_, x);
     if (moe_.shared_expert->sigmoid_gate) {
-      const std::string gate = Linear(b_, at + "_gate", x, Role::kSharedExpertGate, layer_, false);
+      const std::string gate =
+          Linear(b_, at + "_gate", x, Role::kSharedExpertGate, layer_, false, Kept::kAsNumbers);
       shared = g_.Node(at + "/gate/Mul", Onnx("Mul"),
                        {shared, g_.Node(at + "/gate/Sigmoid", Onnx("Sigmoid"), {gate})});
     }
@@ -223,6 +354,7 @@ class MoeLayer {
   const MoeSpec& moe_;
   const int layer_;
   const std::string name_;
+  bool keeps_codes_ = false;
 };
 
 }  // namespace

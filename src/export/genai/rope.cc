@@ -133,7 +133,7 @@ RopeValues DynamicTables(GraphBuilder& b, const RopeSpec& rope, const DynamicSca
   const std::string powers =
       b.Cast(base + "/powers/Cast", g.Node(base + "/powers", Onnx("Pow"), {theta, exponents}),
              OnnxType::kFloat);
-  const std::string inverse = g.Node(base + "/inv_freq/Div", Onnx("Div"), {g.Float(1), powers});
+  const std::string inverse = g.Node(base + "/inv_freq/Div", Onnx("Div"), {g.Float32(1), powers});
   const std::string positions =
       b.Cast(base + "/positions/Cast", b.Reshape(base + "/positions", b.PositionIds(), {-1, 1}),
              OnnxType::kFloat);
@@ -141,10 +141,8 @@ RopeValues DynamicTables(GraphBuilder& b, const RopeSpec& rope, const DynamicSca
       b.Cast(base + "/angles/Cast", g.Node(base + "/angles/Mul", Onnx("Mul"), {positions, inverse}),
              OnnxType::kDouble);
   RopeValues out{.made_by_run = true};
-  out.cos =
-      b.Cast(base + "/Cos/Cast", g.Node(base + "/Cos", Onnx("Cos"), {angles}), OnnxType::kFloat);
-  out.sin =
-      b.Cast(base + "/Sin/Cast", g.Node(base + "/Sin", Onnx("Sin"), {angles}), OnnxType::kFloat);
+  out.cos = b.Cast(base + "/Cos/Cast", g.Node(base + "/Cos", Onnx("Cos"), {angles}), g.floats());
+  out.sin = b.Cast(base + "/Sin/Cast", g.Node(base + "/Sin", Onnx("Sin"), {angles}), g.floats());
   const std::string shape = g.Node(base + "/rows/Shape", Onnx("Shape"), {"input_ids"});
   const std::string count = g.Node(base + "/rows/Size", Onnx("Size"), {"input_ids"});
   const std::string range =

@@ -1,0 +1,98 @@
+#include "cli/calibration.h"
+
+#include <iterator>
+#include <string_view>
+
+#include "reference/interpreter.h"
+#include "subjects/text_side.h"
+
+namespace lockstep {
+namespace {
+
+// Prose, code, questions and conversation in nine languages. Not what anything is measured on.
+constexpr std::string_view kTexts[] = {
+    "The committee met twice before the summer and agreed on almost nothing except the date of its "
+    "next meeting. Minutes were kept by a retired teacher whose handwriting improved with his "
+    "impatience.",
+    "Water boils at a lower temperature on a mountain because the pressure of the air is lower "
+    "there. A cook who follows a recipe from the coast will find the beans hard after an hour and "
+    "may blame the beans.",
+    "To install the package, run `pip install tinyplot`, then import it with `import tinyplot as "
+    "tp`. A first figure takes two lines: tp.line([1, 4, 9]); tp.show(). Colours are chosen from a "
+    "palette that stays readable in print.",
+    "for (int i = 0; i < n; ++i) { sum += a[i] * b[i]; if (sum > limit) return -1; } // the limit "
+    "guards against overflow",
+    "SELECT name, COUNT(*) FROM orders WHERE placed > '2020-01-01' GROUP BY name HAVING COUNT(*) > "
+    "3 ORDER BY 2 DESC;",
+    "Die Stadtwerke teilen mit, dass am Montag zwischen acht und zwölf Uhr das Wasser abgestellt "
+    "wird. Bitte füllen Sie rechtzeitig einige Gefäße und lassen Sie danach die Hähne kurz laufen.",
+    "Le train de nuit traverse la plaine sans s'arrêter. Dans le couloir, un enfant compte les "
+    "lampadaires et se trompe exprès pour recommencer. Sa mère dort contre la vitre.",
+    "El volcán lleva dos siglos dormido, pero los pastores todavía miran la cumbre antes de subir "
+    "con las ovejas. Dicen que el humo avisa primero a los perros.",
+    "La nonna teneva le ricette in una scatola di latta, scritte a matita su foglietti di ogni "
+    "colore; nessuna indicava le quantità.",
+    "Снег шёл всю ночь, и утром дорога к станции исчезла. Мы шли по телефонным столбам, считая их "
+    "вслух.",
+    "朝の市場では、魚屋の声がいちばん大きい。氷の上に並んだ魚を見ながら、人々は今日の天気の話をする"
+    "。",
+    "火车晚点了两个小时，车站里的人却不着急，有人下棋，有人分橘子。",
+    "Question: What is the capital of Norway? Answer: Oslo. Question: Which planet is the largest? "
+    "Answer: Jupiter. Question: Who wrote Hamlet? Answer: William Shakespeare.",
+    "The heart has four chambers. Blood low in oxygen enters the right atrium, passes to the right "
+    "ventricle and is pumped to the lungs; from there it returns to the left atrium and is sent "
+    "out by the left ventricle, whose wall is the thickest.",
+    "Hello! How can I help you today? I would like to change my flight from Tuesday to Friday. Of "
+    "course; may I have your booking number? It is K7TQ2. Thank you. There is a seat on the 9:40 "
+    "flight, and the difference is thirty euros.",
+    "The theorem says that every bounded sequence of real numbers has a convergent subsequence. "
+    "Proof: halve the interval again and again and keep a half that contains infinitely many "
+    "terms.",
+};
+
+// Rounds nothing: looks on, and adds squares.
+class Observer : public Rounder<float> {
+ public:
+  explicit Observer(ColumnImportance& sums) : sums_(sums) {}
+  void Input(const WeightView& weight, bool, std::span<const int64_t>,
+             MatrixView<float> rows) const override {
+    std::vector<float>& sums = sums_.of(weight);
+    sums.resize(rows.cols);
+    for (size_t r = 0; r < rows.rows; ++r) {
+      const auto row = rows.row(r);
+      for (size_t c = 0; c < row.size(); ++c) sums[c] += row[c] * row[c];
+    }
+  }
+  void Queries(size_t, MatrixView<float>) const override {}
+  void Keys(size_t, MatrixView<float>) const override {}
+  void Values(size_t, MatrixView<float>) const override {}
+  void AttentionWeights(std::span<float>) const override {}
+
+ private:
+  ColumnImportance& sums_;
+};
+
+}  // namespace
+
+Result<ColumnImportance> Calibrate(const Model& model, ThreadPool& pool,
+                                   const ExportProgress& progress) {
+  const TextModel text = LoadTextModelOrNote(model.checkpoint);
+  if (!text.tokenizer)
+    return InputError("the model has no tokenizer, so that no text can be read by it");
+  ColumnImportance out;
+  const Observer observer(out);
+  constexpr auto kCount = static_cast<int64_t>(std::size(kTexts));
+  Interpreter<float> reference(model.spec, model.weights, pool);
+  for (size_t i = 0; i < std::size(kTexts); ++i) {
+    if (!progress("calibrating", static_cast<int64_t>(i), kCount)) return ExportInterrupted();
+    LS_TRY(const auto ids, EncodeText(text, kTexts[i], true));
+    if (ids.empty()) continue;
+    Sequence<float> sequence = reference.NewSequence();
+    LS_TRY(const auto logits, reference.Append(sequence, ids, LogitsFor::kAll, nullptr, &observer));
+    static_cast<void>(logits);
+    out.tokens += static_cast<int64_t>(ids.size());
+  }
+  return out;
+}
+
+}  // namespace lockstep
