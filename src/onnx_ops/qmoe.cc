@@ -12,6 +12,7 @@
 // (SM80 tiles with weights_prepacked=1; codes of 3 bits).
 #include "onnx_ops/qmoe.h"
 
+#include "formats/ort_int8.h"
 #include "quant/code_bits.h"
 #include "quant/sm80_tiles.h"
 
