@@ -153,7 +153,7 @@ TEST_P(ExportedCheckpoint, GivesTheLogitsOfItsOwnCodesWhereActivationsAreNotRoun
   const auto exported = Must(OnnxSubject::Open(scratch.path(), 1));
   const AuditReport report = Must(Audit(model, exported->model()));
   const CandidateWeights weights = Must(WithWeightsOf(model, exported->model(), report));
-  EXPECT_TRUE(weights.rounder.empty());
+  EXPECT_TRUE(weights.rounds.empty());
   const auto reference = ReferenceSubject::Create(weights.model, {}, Pool());
   const Verification verification = Must(Verify(*reference, *exported, {}, kGoOn));
   EXPECT_EQ(verification.verdict, Verdict::kMatch) << verification.sentence;

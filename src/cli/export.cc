@@ -119,8 +119,12 @@ void Rename(Verification& verification, const std::string& from, const std::stri
 // Static checks, and the folder's logits against the checkpoint's where ONNX Runtime is there.
 Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, Exported& out) {
   LS_TRY(auto reference, ReferenceSubject::Open(args.model, pool));
-  if (const auto runtime = OrtRuntime::Load(); !runtime) {
-    out.not_run = runtime.error().message;
+  const auto runtime = OrtRuntime::Load();
+  const bool foreign = args.options.execution_provider != "cpu";
+  if (foreign || !runtime) {
+    out.not_run = foreign ? fmt::format("it is made for {}, and only the CPU is at hand",
+                                        args.options.execution_provider)
+                          : runtime.error().message;
     LS_TRY(const OnnxModel model, OnnxModel::Open(folder));
     LS_TRY(out.audit, Audit(reference->model(), model));
     return {};

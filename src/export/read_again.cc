@@ -3,8 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 
 #include "arch/spec_facts.h"
 #include "export/matrix_source.h"
@@ -36,7 +37,7 @@ Result<Compared> CompareWeights(const Model& model, const Model& written, Thread
       a->ReadRows(r, n, x.data(), a->cols);
       b->ReadRows(r, n, y.data(), a->cols);
       for (size_t k = 0; k < static_cast<size_t>(n * a->cols); ++k) {
-        if (std::memcmp(&x[k], &y[k], sizeof(float)) == 0) {
+        if (std::bit_cast<uint32_t>(x[k]) == std::bit_cast<uint32_t>(y[k])) {
           ++sums[i].exact;
           continue;
         }

@@ -30,7 +30,7 @@ double SquaredNorm(std::span<const float> row) {
 // moved so far that the codes are no longer recognised as the weights' (audit/weight_sums.h,
 // EveryBlockFollows, with a little room).
 bool Follows(std::span<const float> x, std::span<const uint8_t> codes, const Grid& grid, int bits) {
-  const float steps = 3.9f / static_cast<float>(1 << bits);
+  const float steps = 3.99f / static_cast<float>(1 << bits);
   float largest = 0, worst = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     largest = std::max(largest, std::abs(x[i]));

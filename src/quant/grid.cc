@@ -96,7 +96,7 @@ class Search {
   // this share of the largest, so that codes stay recognisable as those of the weights.
   double Allowed(double scale) const {
     if (importance_.empty() || spec_.zeros != ZeroPoints::kNone) return scale;
-    const double given_up = 3.8 / (top_ + 1) * std::max(high_, -low_);
+    const double given_up = 3.97 / (top_ + 1) * std::max(high_, -low_);
     const double below = scale > 0 ? -low_ : high_, above = scale > 0 ? high_ : -low_;
     const double least =
         std::max((below - given_up) / middle_, (above - given_up) / (top_ - middle_));
