@@ -218,7 +218,8 @@ bool MovesTheStream(const Graph& g, const Walk& walk, const FoundDecoder& found,
     if (maker < 0 || !makers.contains(maker)) continue;
     // What is past the hidden size in a table's last block is cut off; and of the last stream only
     // the last positions are wanted.
-    const bool table = node.op == "Slice" && g.node(maker).op == "Gather";
+    const bool table =
+        node.op == "Slice" && OneOf(g.node(maker).op, {"Gather", "GatherBlockQuantized"});
     const bool prunes = OneOf(node.op, {"Slice", "Gather", "GatherND"}) &&
                         !GathersByConstants(g, n) &&
                         (walk.SkipPruning(node.Out(0)) == found.last ||

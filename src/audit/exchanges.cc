@@ -66,7 +66,7 @@ std::vector<Exchange> ExchangesOf(const std::map<WeightId, WeightResult>& weight
     if (first == place.end()) continue;
     Exchange circle(way.begin() + static_cast<std::ptrdiff_t>(first->second), way.end());
     if (circle.size() < 2) continue;
-    std::ranges::rotate(circle, std::ranges::min_element(circle));
+    std::rotate(circle.begin(), std::min_element(circle.begin(), circle.end()), circle.end());
     out.push_back(std::move(circle));
   }
   std::ranges::sort(out, {}, [](const Exchange& exchange) { return exchange[0]; });

@@ -21,7 +21,7 @@ ConstantView Transposed(ConstantView view) {
 }
 
 std::optional<int> TensorOf(const Graph& graph, int value) {
-  const auto view = graph.Constant(value);
+  const auto& view = graph.Constant(value);
   return view ? std::optional(view->tensor) : std::nullopt;
 }
 
@@ -80,7 +80,7 @@ std::optional<FoundMatrix> NBits(const Graph& graph, int n) {
 
 std::optional<FoundMatrix> GatheredCodes(const Graph& graph, int n) {
   const auto& node = graph.node(n);
-  const auto view = graph.Constant(node.In(0));
+  const auto& view = graph.Constant(node.In(0));
   const auto scales = TensorOf(graph, node.In(2));
   if (!view || !scales || view->shape.size() != 2) return std::nullopt;
   const OnnxType type = At(graph, view->tensor).type;

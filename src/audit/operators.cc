@@ -214,7 +214,7 @@ std::optional<FoundMatrix> Expert(const Graph& g, int node, size_t weight, size_
                                   size_t zeros, size_t bias, bool quantized, int64_t experts,
                                   int64_t e, int64_t columns) {
   const auto& n = g.node(node);
-  const auto view = g.Constant(n.In(weight));
+  const auto& view = g.Constant(n.In(weight));
   if (!view || view->shape.size() != 3 || view->shape[0] != experts || columns < 1)
     return std::nullopt;
   FoundMatrix out{.node = node};
@@ -228,7 +228,7 @@ std::optional<FoundMatrix> Expert(const Graph& g, int node, size_t weight, size_
     out.matrix.values.strides = {view->strides[1], view->strides[2]};
     out.matrix.values.offset += e * view->strides[0];
   } else {
-    const auto scale = g.Constant(n.In(scales));
+    const auto& scale = g.Constant(n.In(scales));
     if (!scale) return std::nullopt;
     out.matrix.cols = columns;
     out.matrix.values.tensor = view->tensor;
@@ -246,7 +246,7 @@ std::optional<FoundMatrix> Expert(const Graph& g, int node, size_t weight, size_
         b.blocks > scale->elements() / std::max<int64_t>(1, experts * rows))
       return std::nullopt;
     b.zero = static_cast<float>(1 << (b.bits - 1));
-    if (const auto zero = g.Constant(n.In(zeros))) {
+    if (const auto& zero = g.Constant(n.In(zeros))) {
       b.zeros = zero->tensor;
       b.zeros_along_rows = block <= 0;
     }
@@ -274,7 +274,7 @@ std::vector<ExpertPart> ExpertsOf(const Graph& g, int node, int64_t experts) {
   const bool quantized = Is(g, node, "QMoE");
   const auto& n = g.node(node);
   const auto dims = [&](size_t slot) {
-    const auto view = g.Constant(n.In(slot));
+    const auto& view = g.Constant(n.In(slot));
     return view && view->shape.size() == 3 ? view->shape : std::vector<int64_t>(3, 0);
   };
   const size_t first = 2, second = quantized ? 5 : 4, third = quantized ? 8 : 6;

@@ -45,7 +45,7 @@ std::optional<std::vector<std::byte>> EncodeFinite(std::span<const double> numbe
 }
 
 bool SetScalar(const Graph& graph, int constant, int node, double value, OnnxPatch& patch) {
-  const auto view = graph.Constant(constant);
+  const auto& view = graph.Constant(constant);
   if (!view || view->elements() != 1 || node < 0) return false;
   const auto single = static_cast<float>(value);
   const auto tensor = PatchOf(graph, *view, std::span(&single, 1));

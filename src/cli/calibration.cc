@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 // Prose, code, questions and conversation in nine languages. Not what anything is measured on.
+// NOLINTBEGIN(bugprone-suspicious-missing-comma): long texts go on in the next line
 constexpr std::string_view kTexts[] = {
     "The committee met twice before the summer and agreed on almost nothing except the date of its "
     "next meeting. Minutes were kept by a retired teacher whose handwriting improved with his "
@@ -49,6 +50,7 @@ constexpr std::string_view kTexts[] = {
     "Proof: halve the interval again and again and keep a half that contains infinitely many "
     "terms.",
 };
+// NOLINTEND(bugprone-suspicious-missing-comma)
 
 // Rounds nothing: looks on, and adds squares.
 class Observer : public Rounder<float> {

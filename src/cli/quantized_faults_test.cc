@@ -81,7 +81,7 @@ TEST(QuantizedFaults, AreNamedWithTheProofAndReproduced) {
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(again->verification.verdict, Verdict::kQuantizedActivations)
         << again->verification.sentence;
-    EXPECT_EQ(ExitCodeOf(*again), kExitYes);
+    EXPECT_EQ(ExitCodeOf(*again), kExitYes) << again->verification.sentence;
   }
 }
 

@@ -10,6 +10,7 @@ namespace {
 // What tells the pre-tokenizers of gguf_pre_tokenizers.cc apart: digits of several lengths,
 // contractions in both cases, punctuation beside letters and newlines, runs of spaces, scripts with
 // rules of their own, marks, composed and decomposed letters, code, symbols.
+// NOLINTBEGIN(bugprone-suspicious-missing-comma): long texts go on in the next line
 constexpr std::string_view kProbes[] = {
     "Hello, world! It's 1234567890 o'clock; we'll SEE, I'M sure they'VE gone.",
     "  two spaces\n\nand\t\ttabs \r\n  \n   trailing   ",
@@ -36,6 +37,7 @@ constexpr std::string_view kProbes[] = {
     "\u00a0nbsp\u2003em\u3000ideographic \u2028line",
     "",
 };
+// NOLINTEND(bugprone-suspicious-missing-comma)
 
 }  // namespace
 

@@ -42,7 +42,7 @@ class Search : private Trials {
     std::optional<EditedReference> found;
     if (seen) {
       LS_TRY(const bool proven, Proven(*seen));
-      if (proven) found = std::move(seen);
+      if (proven) found = seen;
     }
     for (const bool thorough : {false, true}) {
       if (found) break;

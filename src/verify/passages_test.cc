@@ -126,8 +126,9 @@ TEST(Passages, WhatIsWrongByOneWayAloneDiffersAndNamesIt) {
     EXPECT_NE(v.sentence.find(words), std::string::npos) << v.sentence;
     for (const PromptComparison& prompt : v.prompts) EXPECT_EQ(prompt.verdict, Verdict::kMatch);
     for (const PassageComparison& passage : v.passages)
-      if (!passage.left_out)
+      if (!passage.left_out) {
         EXPECT_EQ(passage.verdict == Verdict::kDiffers, passage.passage == wrong) << passage.how;
+      }
     const bool in_the_prompt = wrong == Passage::kChunked || wrong == Passage::kPaddedBatch;
     EXPECT_EQ(v.sentence.find("from position 2 of the prompt on") != std::string::npos,
               in_the_prompt)
@@ -265,7 +266,9 @@ TEST(Passages, TheirToleranceIsThePlainRunsOwn) {
   const Verification v = Compared(a, b);
   ASSERT_FALSE(v.passages.empty());
   for (const PassageComparison& passage : v.passages)
-    if (!passage.left_out) EXPECT_EQ(passage.allowed, v.prompts[0].tolerance) << passage.how;
+    if (!passage.left_out) {
+      EXPECT_EQ(passage.allowed, v.prompts[0].tolerance) << passage.how;
+    }
 }
 
 TEST(Passages, NobodyIsAskedForMoreThanItCanOrThanIsWanted) {
@@ -289,7 +292,9 @@ TEST(Passages, ADifferenceOfThePlainRunsIsNoneOfThePassages) {
   EXPECT_EQ(v.verdict, Verdict::kDiffers);
   ASSERT_FALSE(v.passages.empty());
   for (const PassageComparison& passage : v.passages)
-    if (!passage.left_out) EXPECT_EQ(passage.verdict, Verdict::kMatch) << passage.sentence;
+    if (!passage.left_out) {
+      EXPECT_EQ(passage.verdict, Verdict::kMatch) << passage.sentence;
+    }
   EXPECT_EQ(v.sentence.find("other logits still"), std::string::npos) << v.sentence;
   // And one that is off further by one way is told of that too.
   off.wrong = Passage::kRewound;

@@ -255,8 +255,12 @@ class MoeLayer {
                                    : "");
     if (!one.zeros.empty()) inputs.insert(inputs.end(), {"", "", "", one.zeros, two.zeros});
     OnnxGraph::Attributes attributes = {{"k", moe_.num_experts_per_tok}};
-    for (const auto& [name, value] : plan.attributes)
-      std::visit([&](const auto& v) { attributes.push_back({name, v}); }, value);
+    for (const auto& attribute : plan.attributes)
+      std::visit(
+          [&](const auto& v) {
+            attributes.push_back({attribute.first, v});
+          },
+          attribute.second);
     AddNumbers(fused, attributes);
     return Node("QMoE", Microsoft("QMoE"), inputs, attributes);
   }
