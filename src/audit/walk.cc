@@ -57,6 +57,8 @@ FoundMatrix SliceRows(const FoundMatrix& matrix, int64_t first, int64_t count, i
 }
 
 bool Walk::IsShapeOnly(int node) const {
+  // Zeros behind a head's numbers, so that it has the size of a cache.
+  if (g_.node(node).op == "Pad") return g_.node(node).In(2) == kNoValue && !g_.Has(node, "mode");
   return OneOf(g_.node(node).op, {"Reshape", "Transpose", "Cast", "CastLike", "Identity",
                                   "Unsqueeze", "Squeeze", "Flatten", "Expand", "Tile", "Dropout"});
 }
