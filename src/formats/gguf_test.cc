@@ -135,7 +135,7 @@ TEST(Gguf, ASplitIsJoinedFromAnyOfItsParts) {
 }
 
 TEST(Gguf, ASplitWithoutAPartNamesThePart) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   fs::copy_file(kGolden / "tiny-split-00001-of-00002.gguf",
                 folder.path() / "x-00001-of-00002.gguf");
   ExpectError(OpenCheckpoint(folder.path() / "x-00001-of-00002.gguf"),
@@ -151,7 +151,7 @@ TEST(Gguf, ASplitWithoutAPartNamesThePart) {
 }
 
 TEST(Gguf, ThePlaceIsByContentNotByExtension) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   fs::copy_file(kGolden / "tiny.gguf", folder.path() / "model.bin");
   EXPECT_TRUE(OpenCheckpoint(folder.path() / "model.bin"));
   ExpectError(OpenCheckpoint(folder.Write("x.gguf", "hello\nworld")),

@@ -52,7 +52,7 @@ std::string Contents(const fs::path& path) {
 }
 
 TEST(GgufWrite, TheReaderFindsEveryValueAndTensorAgain) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto tensors = SomeTensors();
   const fs::path path = folder.path() / "x.gguf";
   ASSERT_TRUE(WriteGguf(path, SomeValues(), tensors, Filler(tensors)));
@@ -82,7 +82,7 @@ TEST(GgufWrite, TheReaderFindsEveryValueAndTensorAgain) {
 }
 
 TEST(GgufWrite, TheSameArgumentsGiveTheSameBytes) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto tensors = SomeTensors();
   for (const char* name : {"one.gguf", "two.gguf"})
     ASSERT_TRUE(WriteGguf(folder.path() / name, SomeValues(), tensors, Filler(tensors)));
@@ -90,7 +90,7 @@ TEST(GgufWrite, TheSameArgumentsGiveTheSameBytes) {
 }
 
 TEST(GgufWrite, AFailureLeavesTheOldFileAndNothingElse) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const fs::path path = folder.path() / "x.gguf";
   std::ofstream(path) << "old";
   const auto tensors = SomeTensors();
@@ -106,7 +106,7 @@ TEST(GgufWrite, AFailureLeavesTheOldFileAndNothingElse) {
 }
 
 TEST(GgufWrite, ProgressIsToldAndCanStop) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto tensors = SomeTensors();
   std::vector<uint64_t> seen;
   ASSERT_TRUE(WriteGguf(folder.path() / "x.gguf", SomeValues(), tensors, Filler(tensors),
@@ -125,7 +125,7 @@ TEST(GgufWrite, ProgressIsToldAndCanStop) {
 }
 
 TEST(GgufWrite, WhatTheFormatCannotHoldIsRefusedByName) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto refused = [&](const StreamedTensor& tensor) {
     const std::vector<StreamedTensor> tensors = {tensor};
     const auto written =
@@ -144,7 +144,7 @@ TEST(GgufWrite, WhatTheFormatCannotHoldIsRefusedByName) {
 }
 
 TEST(StreamSafetensors, GivesTheBytesOfTheWriterThatHoldsThem) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   std::vector<StreamedTensor> tensors = {
       {.name = "b", .type = FindTensorType("F32"), .shape = {3, 5}},
       {.name = "a", .type = FindTensorType("BF16"), .shape = {2, 2, 32}},

@@ -19,7 +19,7 @@ constexpr std::string_view kPointer =
 constexpr std::string_view kPage = "\n<!DOCTYPE html>\n<html><body>Not found</body></html>";
 
 TEST(HfFolder, ASingleFileIsRead) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   folder.Write("config.json", R"({"model_type":"llama"})");
   folder.Write("model.safetensors", OneTensor("a"));
   const auto checkpoint = OpenCheckpoint(folder.path());
@@ -32,7 +32,7 @@ TEST(HfFolder, ASingleFileIsRead) {
 }
 
 TEST(HfFolder, AFileOfTheFolderStandsForTheFolder) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   folder.Write("config.json", "{}");
   folder.Write("generation_config.json", R"({"do_sample":false})");
   folder.Write("weights.safetensors", OneTensor("a"));
@@ -45,7 +45,7 @@ TEST(HfFolder, AFileOfTheFolderStandsForTheFolder) {
 }
 
 TEST(HfFolder, ShardsAreJoined) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   folder.Write("config.json", "{}");
   folder.Write("model-00001-of-00002.safetensors", OneTensor("b"));
   folder.Write("model-00002-of-00002.safetensors", OneTensor("a"));
@@ -100,7 +100,7 @@ constexpr IndexCase kIndexCases[] = {
 TEST(HfFolder, AnIndexThatIsWrongIsRefusedWithItsReason) {
   for (const IndexCase& c : kIndexCases) {
     SCOPED_TRACE(c.claim);
-    const TemporaryFolder folder;
+    const TestFolder folder;
     folder.Write("config.json", "{}");
     folder.Write("one.safetensors", OneTensor("a"));
     folder.Write("copy.safetensors", OneTensor("a"));
@@ -140,7 +140,7 @@ const FolderCase kFolderCases[] = {
 TEST(HfFolder, AFolderThatIsWrongIsRefusedWithItsReason) {
   for (const FolderCase& c : kFolderCases) {
     SCOPED_TRACE(c.claim);
-    const TemporaryFolder folder;
+    const TestFolder folder;
     folder.Write("config.json", "{}");
     folder.Write(c.file, c.bytes);
     ExpectError(OpenCheckpoint(folder.path()), {folder.path().string(), c.expected});
@@ -148,7 +148,7 @@ TEST(HfFolder, AFolderThatIsWrongIsRefusedWithItsReason) {
 }
 
 TEST(HfFolder, WithoutConfigTheSentenceSaysWhatIsThere) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   ExpectError(OpenCheckpoint(folder.path()), {"with config.json, found none"});
   ExpectError(OpenCheckpoint(folder.Write("model.safetensors", OneTensor("a"))),
               {"expected config.json beside it"});
@@ -157,7 +157,7 @@ TEST(HfFolder, WithoutConfigTheSentenceSaysWhatIsThere) {
 }
 
 TEST(HfFolder, SeveralFilesWithoutAnIndexAreNotGuessedAt) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   folder.Write("config.json", "{}");
   folder.Write("a.safetensors", OneTensor("a"));
   folder.Write("b.safetensors", OneTensor("b"));

@@ -284,7 +284,7 @@ TEST(Hostile, GgufEndsInOneSentence) {
 
 // A split that says it has 65535 parts must stop at the first that is not there.
 TEST(Hostile, ASplitOfManyPartsStopsAtTheFirstMissing) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto path = folder.Write("x-00001-of-65535.gguf", Gguf(0, 2)
                                                               .Text("split.no")
                                                               .U32(2)
@@ -300,7 +300,7 @@ TEST(Hostile, ASplitOfManyPartsStopsAtTheFirstMissing) {
 
 // A file of a terabyte, all hole: only its head is looked at.
 TEST(Hostile, AHugeFileIsNotRead) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto path = folder.Write("x.gguf", Gguf(1, 0).text());
   std::error_code error;
   fs::resize_file(path, uintmax_t{1} << 40, error);

@@ -198,9 +198,9 @@ TEST(Onnx, NoCutAndNoFlippedByteCrashes) {
 }
 
 TEST(Onnx, ExternalDataStaysInsideTheFolder) {
-  const TemporaryFolder outside;
+  const TestFolder outside;
   outside.Write("secret", "12345678");
-  const TemporaryFolder folder;
+  const TestFolder folder;
   folder.Write("data", "1234567");
   fs::create_directories(folder.path() / "sub");
   folder.Write("sub/more", "12345678");
@@ -227,7 +227,7 @@ TEST(Onnx, ExternalDataStaysInsideTheFolder) {
 }
 
 TEST(Onnx, AFolderOpensTheModelThatItsConfigNames) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   ExpectError(OnnxModel::Open(folder.path()), {"holds no model.onnx"});
   folder.Write("a.onnx", Model(""));
   EXPECT_TRUE(OnnxModel::Open(folder.path()));
@@ -260,7 +260,7 @@ TEST(OnnxWrite, AnEmptyPatchChangesNoByte) {
 
 TEST(OnnxWrite, AWholeFolderIsCopiedAndAValueChangedWhereItLies) {
   const OnnxModel model = OpenGolden();
-  const TemporaryFolder parent;
+  const TestFolder parent;
   const fs::path out = parent.path() / "new";
   const auto bytes = EncodeNumbers(std::vector<double>{8, 7, 6, 5, 4, 3, 2, 1}, OnnxType::kFloat);
   ASSERT_TRUE(bytes);
@@ -286,7 +286,7 @@ TEST(OnnxWrite, EveryTensorCanBeReplacedAndTheOthersStay) {
     OnnxPatch patch;
     patch.tensors.push_back({tensor.name, *EncodeNumbers(values, OnnxType::kDouble),
                              OnnxType::kDouble, std::vector<int64_t>{3, 1}});
-    const TemporaryFolder parent;
+    const TestFolder parent;
     const fs::path out = parent.path() / "new";
     const auto status = WriteOnnx(model, patch, out);
     ASSERT_TRUE(status) << status.error().message;
@@ -318,7 +318,7 @@ TEST(OnnxWrite, AttributesAreSetOrAddedAndOutputsAdded) {
   patch.outputs = {"scaled", "y", "product"};
   const auto bytes = PatchedOnnx(model, patch);
   ASSERT_TRUE(bytes) << bytes.error().message;
-  const TemporaryFolder folder;
+  const TestFolder folder;
   folder.Write("model.onnx", *bytes);
   folder.Write("weights.data", FileText(kReader / "weights.data"));
   const OnnxModel changed = OpenGolden(folder.path());
@@ -337,7 +337,7 @@ TEST(OnnxWrite, AttributesAreSetOrAddedAndOutputsAdded) {
 }
 
 TEST(OnnxWrite, BytesThatTwoTensorsShareChangeForOneAlone) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const auto tensor = [](std::string_view name) {
     return Inside(5, Number(1, 2) + Number(2, 1) + Inside(8, name) + Entry("location", "data") +
                          Number(14, 1));

@@ -65,7 +65,7 @@ TEST(Safetensors, AFileWithoutTensorsIsFine) {
 // The writer of the safetensors crate made the golden; ours must put the same tensors and metadata
 // into the same bytes.
 TEST(SafetensorsWriter, WritesTheBytesThatTheFormatsOwnWriterWrites) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   size_t files = 0;
   for (const auto& entry :
        fs::directory_iterator(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/gguf")) {
@@ -85,7 +85,7 @@ TEST(SafetensorsWriter, WritesTheBytesThatTheFormatsOwnWriterWrites) {
 }
 
 TEST(SafetensorsWriter, TheOrderGivenDoesNotMatter) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const std::string bytes(24, 'x');
   const std::vector<int64_t> shape = {3};
   const TensorToWrite a{"a \"quoted\" ß", FindTensorType("F32"), shape, AsBytes(bytes).first(12)};
@@ -105,7 +105,7 @@ TEST(SafetensorsWriter, TheOrderGivenDoesNotMatter) {
 }
 
 TEST(SafetensorsWriter, RefusesWhatNoReaderWouldTake) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const fs::path path = folder.path() / "x.safetensors";
   const std::string bytes(18, 'x');
   const std::vector<int64_t> four = {4}, block = {32};

@@ -50,19 +50,19 @@ inline std::string Safetensors(std::string_view header, size_t data_bytes) {
   return Bytes().U64(header.size()).Raw(header).Zeros(data_bytes).text();
 }
 
-class TemporaryFolder {
+class TestFolder {
  public:
-  TemporaryFolder() {
+  TestFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
     EXPECT_NE(mkdtemp(name.data()), nullptr);
     path_ = name;
   }
-  ~TemporaryFolder() {
+  ~TestFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path Write(std::string_view name, std::string_view bytes) const {

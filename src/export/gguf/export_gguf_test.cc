@@ -86,7 +86,7 @@ TEST(ExportGguf, EveryModelComesBackThroughAGgufOrIsRefusedByItsFact) {
   size_t exported = 0;
   for (const fs::path& path : GoldenModels()) {
     SCOPED_TRACE(path);
-    const TemporaryFolder folder;
+    const TestFolder folder;
     const Model model = Loaded(path);
     const fs::path file = folder.path() / "x.gguf", back = folder.path() / "back";
     const auto report = ExportGguf(model, file, {.precision = "f32"});
@@ -128,7 +128,7 @@ TEST(ExportGguf, EveryModelComesBackThroughAGgufOrIsRefusedByItsFact) {
 }
 
 TEST(ExportGguf, TheSameModelGivesTheSameBytesWithAnyNumberOfThreads) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const Model model = Loaded(kRepository / "models/mixtral");
   for (const int threads : {1, 3})
     ASSERT_TRUE(ExportGguf(model, folder.path() / std::to_string(threads),
@@ -141,7 +141,7 @@ TEST(ExportGguf, CodesAreKeptWhereTheTypeStays) {
   for (const auto& entry : fs::directory_iterator(kRepository / "gguf")) {
     const std::string name = entry.path().filename().string();
     if (!name.ends_with(".gguf") || name.starts_with("tiny")) continue;
-    const TemporaryFolder folder;
+    const TestFolder folder;
     const Model model = Loaded(entry.path());
     const fs::path out = folder.path() / "x.gguf";
     const auto report = ExportGguf(model, out, {.precision = "keep"});
@@ -163,7 +163,7 @@ TEST(ExportGguf, CodesAreKeptWhereTheTypeStays) {
 }
 
 TEST(ExportGguf, SubstitutedTypesAreListedAndStrictRefusesThem) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const Model model = Loaded(kRepository / "models/llama");  // no row has 256 elements
   const auto report = ExportGguf(model, folder.path() / "x.gguf", {.precision = "q4_k"});
   ASSERT_TRUE(report) << report.error().message;
@@ -178,7 +178,7 @@ TEST(ExportGguf, SubstitutedTypesAreListedAndStrictRefusesThem) {
 }
 
 TEST(ExportGguf, AFileThatIsThereStaysUnlessForced) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const fs::path out = folder.path() / "x.gguf";
   std::ofstream(out) << "mine";
   const Model model = Loaded(kRepository / "models/llama");
@@ -195,7 +195,7 @@ TEST(ExportGguf, AFileThatIsThereStaysUnlessForced) {
 }
 
 TEST(ExportGguf, AnUnknownPrecisionIsToldWithTheNearestOne) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const Model model = Loaded(kRepository / "models/llama");
   const auto report = ExportGguf(model, folder.path() / "x.gguf", {.precision = "q4_k_n"});
   ASSERT_FALSE(report);
@@ -205,7 +205,7 @@ TEST(ExportGguf, AnUnknownPrecisionIsToldWithTheNearestOne) {
 }
 
 TEST(ExportGguf, ATokenizerGoesToAFolderAndBack) {
-  const TemporaryFolder folder;
+  const TestFolder folder;
   const Model model = Loaded(kRepository / "gguf/llama-Q4_0.gguf");
   ASSERT_TRUE(ExportSafetensors(model, folder.path() / "folder", {}));
   const Model hf = Loaded(folder.path() / "folder");
