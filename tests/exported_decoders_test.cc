@@ -10,6 +10,7 @@
 
 #include "audit/audit.h"
 #include "audit/candidate_weights.h"
+#include "base/testing.h"
 #include "export/genai/export_genai.h"
 #include "export/output_folder.h"
 #include "model/random_weights.h"
@@ -28,31 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const Progress kGoOn = [](std::string_view, int64_t, int64_t) { return true; };
-
-// A folder that is gone when the test ends.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "lockstep-export-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-template <typename T>
-T Must(Result<T> result) {
-  EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
-  if (!result) std::abort();
-  return *std::move(result);
-}
 
 ThreadPool& Pool() {
   static ThreadPool pool(2);
@@ -96,7 +72,7 @@ std::string NameOf(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Golden, ExportedCheckpoint, testing::ValuesIn(Checkpoints()), NameOf);
 
 TEST_P(ExportedCheckpoint, IsFoundHealthyByTheAudit) {
-  const Scratch scratch;
+  const TestFolder scratch;
   const Model model = Must(LoadModel(fs::path(GetParam())));
   Export(model, scratch.path());
   const AuditReport report = Must(Audit(model, Must(OnnxModel::Open(scratch.path()))));
@@ -109,7 +85,7 @@ TEST_P(ExportedCheckpoint, IsFoundHealthyByTheAudit) {
 
 TEST_P(ExportedCheckpoint, GivesTransformersLogitsUnderOnnxRuntime) {
   if (!HaveRuntime()) GTEST_SKIP() << "ONNX Runtime is not installed";
-  const Scratch scratch;
+  const TestFolder scratch;
   Export(Must(LoadModel(fs::path(GetParam()))), scratch.path());
   const auto exported = Must(OnnxSubject::Open(scratch.path(), 1));
   const auto golden = Must(OpenSubject((fs::path(GetParam()) / "golden.safetensors").string(),
@@ -124,7 +100,7 @@ TEST_P(ExportedCheckpoint, IsFoundHealthyByTheAuditInCodes) {
   for (const bool asymmetric : {false, true})
     for (const char* precision : {"int4", "int8"}) {
       SCOPED_TRACE(fmt::format("{}{}", precision, asymmetric ? " with zero points" : ""));
-      const Scratch scratch;
+      const TestFolder scratch;
       const Model model = Must(LoadModel(fs::path(GetParam())));
       ExportOptions options{.precision = precision};
       options.codes.asymmetric = asymmetric;
@@ -145,7 +121,7 @@ TEST_P(ExportedCheckpoint, IsFoundHealthyByTheAuditInCodes) {
 
 TEST_P(ExportedCheckpoint, GivesTheLogitsOfItsOwnCodesWhereActivationsAreNotRounded) {
   if (!HaveRuntime()) GTEST_SKIP() << "ONNX Runtime is not installed";
-  const Scratch scratch;
+  const TestFolder scratch;
   const Model model = Must(LoadModel(fs::path(GetParam())));
   ExportOptions options{.precision = "int4"};
   options.codes.accuracy_level = 0;
@@ -160,7 +136,7 @@ TEST_P(ExportedCheckpoint, GivesTheLogitsOfItsOwnCodesWhereActivationsAreNotRoun
 }
 
 TEST(Export, TheSameModelGivesTheSameBytes) {
-  const Scratch scratch;
+  const TestFolder scratch;
   const Model model = Must(LoadModel(fs::path(Checkpoints().front())));
   Export(model, scratch.path() / "a");
   Export(model, scratch.path() / "b");
@@ -194,7 +170,7 @@ TEST(Export, SpecsThatNoModelHasGiveTheReferencesLogits) {
     ASSERT_TRUE(Validate(spec)) << seed;
     const auto owned = RandomWeights(spec, seed);
     Model model{.spec = spec, .weights = owned->weights};
-    const Scratch scratch;
+    const TestFolder scratch;
     Export(model, scratch.path());
     const auto reference = ReferenceSubject::Create(model, {}, Pool());
     // Without norms activations grow from layer to layer; fp32 does not hold such squares, and the

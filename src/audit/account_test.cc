@@ -69,7 +69,7 @@ class Strangers : public testing::TestWithParam<const char*> {
     return true;
   }
 
-  Scratch scratch_;
+  TestFolder scratch_;
   Pair original_;
 };
 INSTANTIATE_TEST_SUITE_P(Gemma2, Strangers, testing::Values("genai", "mobius"));
@@ -210,7 +210,7 @@ TEST_P(Strangers, AQuotientWithTheStreamBelowIsNoScale) {
 
 // A half that is added to an earlier stream leaves a layer out, though all its weights are there.
 TEST(Account, ALayerThatIsLeftOutOfTheStreamIsFound) {
-  const Scratch scratch;
+  const TestFolder scratch;
   const OnnxModel mobius = Must(OnnxModel::Open(kGemma / "mobius"));
   OnnxPatch patch;
   patch.inputs.push_back({.node = NodeOf(mobius, "SkipSimplifiedLayerNormalization", 1),

@@ -62,7 +62,7 @@ TEST_P(Builders, TheRepairedFolderHasNoFinding) {
   const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
   EXPECT_TRUE(plan.left.empty());
   EXPECT_EQ(plan.changes.size(), pair.report.findings.size());
-  const Scratch scratch;
+  const TestFolder scratch;
   const Status written = WriteRepair(pair.candidate, plan, scratch / "new");
   ASSERT_TRUE(written) << written.error().message;
   const Pair mended = Look(kGemma / "checkpoint", scratch / "new");
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, Injected, testing::ValuesIn(kInjections),
 
 TEST_P(Injected, IsFoundAndMended) {
   const Pair original = Look(kGemma / "checkpoint", kGemma / "genai");
-  const Scratch scratch;
+  const TestFolder scratch;
   const RepairPlan healing = Must(PlanRepair(original.candidate, original.report));
   ASSERT_TRUE(WriteRepair(original.candidate, healing, scratch / "healthy"));
   const OnnxModel healthy = Must(OnnxModel::Open(scratch / "healthy"));
@@ -191,7 +191,7 @@ TEST_P(Injected, IsFoundAndMended) {
 }
 
 TEST(Repair, InPlaceLeavesOneFolder) {
-  const Scratch scratch;
+  const TestFolder scratch;
   fs::copy(kGemma / "mobius", scratch / "model");
   const Pair pair = Look(kGemma / "checkpoint", scratch / "model");
   const Status done = RepairInPlace(pair.candidate, Must(PlanRepair(pair.candidate, pair.report)));
@@ -201,7 +201,7 @@ TEST(Repair, InPlaceLeavesOneFolder) {
 }
 
 TEST(Repair, InPlaceRemovesWhatAKilledOneLeft) {
-  const Scratch scratch;
+  const TestFolder scratch;
   fs::copy(kGemma / "mobius", scratch / "model");
   const pid_t pid = fork();
   if (pid == 0) _exit(0);
@@ -236,7 +236,7 @@ TEST(Audit, AnEditedCheckpointDiffersByItsEdit) {
 }
 
 TEST(Audit, AWeightOfACheckpointThatIsNoNumberIsToldAsThat) {
-  const Scratch scratch;
+  const TestFolder scratch;
   fs::copy(kGemma / "checkpoint", scratch / "nan");
   const fs::path file = scratch / "nan" / "model.safetensors";
   std::ifstream in(file, std::ios::binary);
@@ -342,7 +342,7 @@ TEST(Exports, WhatIsWrongIsFoundAndNothingElse) {
       EXPECT_FALSE(own.rounds.empty());
       EXPECT_GE(own.replaced, CountOf(pair.report, WeightState::kQuantized));
     }
-    const Scratch scratch;
+    const TestFolder scratch;
     const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
     EXPECT_TRUE(plan.left.empty());
     if (plan.empty()) continue;
@@ -371,7 +371,7 @@ TEST(Exports, BothTablesOfALongRopeAreMended) {
   EXPECT_EQ(pair.report.findings.size(), 2u) << All(pair.report);
   const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
   EXPECT_TRUE(plan.left.empty());
-  const Scratch scratch;
+  const TestFolder scratch;
   ASSERT_TRUE(WriteRepair(pair.candidate, plan, scratch / "new"));
   const OnnxModel mended = Must(OnnxModel::Open(scratch / "new"));
   const AuditReport report = Must(Audit(pair.reference, mended));

@@ -13,6 +13,7 @@
 
 #include "audit/audit.h"
 #include "audit/repair.h"
+#include "base/testing.h"
 #include "formats/onnx_write.h"
 
 namespace lockstep {
@@ -20,30 +21,6 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 inline const fs::path kGemma = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/onnx/gemma2";
-
-// A folder that vanishes with the test.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "audit-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Scratch() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  fs::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
-template <typename T>
-T Must(Result<T> result) {
-  EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
-  if (!result) std::abort();
-  return *std::move(result);
-}
 
 struct Pair {
   Model reference;
@@ -117,7 +94,7 @@ class Faulty {
   }
 
  private:
-  Scratch scratch_;
+  TestFolder scratch_;
 };
 
 }  // namespace lockstep

@@ -115,7 +115,7 @@ TEST(Exchanges, EveryFindingSaysWhatWasExpectedAndFound) {
 
 // The export keeps a matrix of its own for the head that the checkpoint ties to its embeddings.
 TEST(TiedHead, AFaultInItsOwnMatrixIsFoundProvedAndMended) {
-  Scratch scratch;
+  TestFolder scratch;
   const Pair whole = Look(kGemma / "checkpoint", kGemma / "mobius");
   ASSERT_TRUE(WriteRepair(whole.candidate, Must(PlanRepair(whole.candidate, whole.report)),
                           scratch / "healthy"));

@@ -20,7 +20,7 @@ constexpr int64_t kHostile[] = {std::numeric_limits<int64_t>::min(),
 void ExpectAnswer(const Model& reference, const OnnxModel& model, const OnnxPatch& patch) {
   const auto bytes = PatchedOnnx(model, patch);
   ASSERT_TRUE(bytes) << bytes.error().message;
-  const Scratch scratch;
+  const TestFolder scratch;
   fs::create_directory(scratch / "faulty");
   ASSERT_TRUE(WriteOnnx(model, patch, scratch / "faulty" / "model"));
   const OnnxModel faulty = Must(OnnxModel::Open(scratch / "faulty" / "model"));

@@ -184,7 +184,7 @@ TEST(Repair, NumbersOfTheCandidateThatAreNotFiniteAreMended) {
 
 // A key on the way that is no object is no place for a value.
 TEST(Repair, AConfigurationOfAnotherShapeIsLeftAndSaid) {
-  const Scratch scratch;
+  const TestFolder scratch;
   fs::copy(kGemma / "genai", scratch / "model");
   for (const char* text :
        {R"({"model": "text", "search": 3})", R"({"model": [1], "search": []})"}) {

@@ -8,6 +8,8 @@
 
 #include <fstream>
 
+#include "base/testing.h"
+
 namespace lockstep {
 namespace {
 
@@ -15,13 +17,6 @@ namespace fs = std::filesystem;
 
 class Orphans : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "orphans-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    where_ = name;
-  }
-  void TearDown() override { fs::remove_all(where_); }
-
   // As a process leaves one that is killed.
   fs::path Killed(const char* stem) {
     const pid_t pid = fork();
@@ -37,7 +32,8 @@ class Orphans : public testing::Test {
     return {};
   }
 
-  fs::path where_;
+  const TestFolder folder_;
+  const fs::path where_ = folder_.path();
 };
 
 TEST_F(Orphans, AFolderIsGoneWithItsObjectUnlessKept) {

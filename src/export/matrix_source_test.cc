@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/testing.h"
 #include "model/random_weights.h"
 #include "spec/random_spec.h"
 
@@ -32,20 +33,18 @@ std::vector<float> All(const MatrixSource& source, int64_t step) {
 }
 
 std::vector<float> Written(const std::function<Status(DataFile&)>& write) {
-  std::string name = (fs::temp_directory_path() / "lockstep-matrix-XXXXXX").string();
-  EXPECT_NE(mkdtemp(name.data()), nullptr);
+  const TestFolder folder;
   std::vector<float> out;
   {
-    auto file = DataFile::Create(fs::path(name) / "data", 0, nullptr);
+    auto file = DataFile::Create(folder / "data", 0, nullptr);
     EXPECT_TRUE(file);
     EXPECT_TRUE(write(*file));
     EXPECT_TRUE(file->Finish());
-    std::ifstream in(fs::path(name) / "data", std::ios::binary);
+    std::ifstream in(folder / "data", std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     out.resize(bytes.size() / sizeof(float));
     std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(out.data()));
   }
-  fs::remove_all(name);
   return out;
 }
 

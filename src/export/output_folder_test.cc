@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "base/testing.h"
 #include "export/data_file.h"
 
 namespace lockstep {
@@ -15,15 +16,6 @@ namespace fs = std::filesystem;
 
 class OutputFolderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "lockstep-output-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
   // Names in the scratch folder.
   size_t Count() const {
     return static_cast<size_t>(
@@ -35,7 +27,8 @@ class OutputFolderTest : public testing::Test {
     EXPECT_FALSE(folder.has_value());
     return folder ? "" : folder.error().message;
   }
-  fs::path root_;
+  const TestFolder folder_;
+  const fs::path root_ = folder_.path();
 };
 
 TEST_F(OutputFolderTest, AppearsOnlyWhenItIsPutInPlace) {

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/testing.h"
+
 namespace lockstep {
 
 // Appends little-endian fields: Bytes().U32(3).Text("abc").
@@ -49,31 +51,6 @@ inline std::span<const std::byte> AsBytes(std::string_view text) {
 inline std::string Safetensors(std::string_view header, size_t data_bytes) {
   return Bytes().U64(header.size()).Raw(header).Zeros(data_bytes).text();
 }
-
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "lockstep-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path Write(std::string_view name, std::string_view bytes) const {
-    const std::filesystem::path path = path_ / name;
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // An error must be there, be one line and say all of these.
 template <typename T>

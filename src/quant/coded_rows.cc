@@ -5,6 +5,8 @@
 #include <cstring>
 #include <limits>
 
+#include "quant/code_bits.h"
+
 namespace lockstep {
 namespace {
 
@@ -162,6 +164,35 @@ PackedPart BytesPart(std::vector<int64_t> shape) {
 uint8_t* BytesIn(PackedPart& part) { return reinterpret_cast<uint8_t*>(part.bytes.data()); }
 const uint8_t* BytesIn(const PackedPart& part) {
   return reinterpret_cast<const uint8_t*>(part.bytes.data());
+}
+
+Result<PackedWeight> PackByRows(const RowSource& source, const CodeRecipe& recipe,
+                                std::vector<int64_t> codes_shape, int64_t stored,
+                                ThreadPool* pool) {
+  const int64_t blocks = BlocksOf(recipe, source.cols);
+  const int64_t row_bytes = PackedBytes(stored, recipe.bits);
+  const int64_t zero_bytes = PackedBytes(blocks, recipe.bits);
+  PackedWeight weight{.codes = BytesPart(std::move(codes_shape)),
+                      .scales = ScalesPart(recipe.scale_type, {source.rows, blocks}),
+                      .zero_points = {}};
+  if (recipe.zeros == ZeroPoints::kCodes) weight.zero_points = BytesPart({source.rows, zero_bytes});
+  LS_TRY(const auto error, QuantizeRows(source, recipe, pool, [&](const CodedRow& row) {
+           std::vector<uint8_t> whole(static_cast<size_t>(stored),
+                                      static_cast<uint8_t>(row.grids.back().zero));
+           std::copy(row.codes.begin(), row.codes.end(), whole.begin());
+           PackCodes(whole, recipe.bits, BytesIn(weight.codes) + row.row * row_bytes);
+           std::vector<uint8_t> zeros;
+           for (int64_t b = 0; b < blocks; ++b) {
+             const Grid& grid = row.grids[static_cast<size_t>(b)];
+             StoreScale(weight.scales, row.row * blocks + b, grid.scale);
+             zeros.push_back(static_cast<uint8_t>(grid.zero));
+           }
+           if (weight.zero_points)
+             PackCodes(zeros, recipe.bits, BytesIn(*weight.zero_points) + row.row * zero_bytes);
+         }));
+  weight.squared_error = error.squared_error;
+  weight.squared_norm = error.squared_norm;
+  return weight;
 }
 
 }  // namespace lockstep

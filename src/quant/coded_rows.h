@@ -34,6 +34,11 @@ Result<CodingError> QuantizeRows(const RowSource& source, const CodeRecipe& reci
                                  ThreadPool* pool,
                                  const std::function<void(const CodedRow&)>& sink);
 
+// One matrix: codes of `codes_shape`, each row's padded with its zero to whole bytes and to
+// `stored` codes; scales [rows, blocks]; zero points, if codes, [rows, ceil(blocks*bits/8)].
+Result<PackedWeight> PackByRows(const RowSource& source, const CodeRecipe& recipe,
+                                std::vector<int64_t> codes_shape, int64_t stored, ThreadPool* pool);
+
 // Bits, scale type and sizes that every format refuses.
 Status CheckRecipe(const CodeRecipe& recipe, int64_t rows, int64_t cols);
 // A power of two from 16 on.

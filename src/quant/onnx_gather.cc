@@ -35,27 +35,8 @@ Result<PackedWeight> PackGather(std::span<const RowSource> matrices, const CodeR
     return UsageError("GatherBlockQuantized holds one matrix, not {}", matrices.size());
   const RowSource& source = matrices[0];
   LS_RETURN_IF_ERROR(CheckGather(recipe, source.rows, source.cols));
-  const int64_t blocks = BlocksOf(recipe, source.cols);
-  const int64_t row_bytes = PackedBytes(source.cols, recipe.bits);
-  const int64_t zero_bytes = PackedBytes(blocks, recipe.bits);
-  PackedWeight weight{.codes = BytesPart({source.rows, row_bytes}),
-                      .scales = ScalesPart(recipe.scale_type, {source.rows, blocks}),
-                      .zero_points = {}};
-  if (recipe.zeros == ZeroPoints::kCodes) weight.zero_points = BytesPart({source.rows, zero_bytes});
-  LS_TRY(const auto error, QuantizeRows(source, recipe, pool, [&](const CodedRow& row) {
-           PackCodes(row.codes, recipe.bits, BytesIn(weight.codes) + row.row * row_bytes);
-           std::vector<uint8_t> zeros;
-           for (int64_t b = 0; b < blocks; ++b) {
-             const Grid& grid = row.grids[static_cast<size_t>(b)];
-             StoreScale(weight.scales, row.row * blocks + b, grid.scale);
-             zeros.push_back(static_cast<uint8_t>(grid.zero));
-           }
-           if (weight.zero_points)
-             PackCodes(zeros, recipe.bits, BytesIn(*weight.zero_points) + row.row * zero_bytes);
-         }));
-  weight.squared_error = error.squared_error;
-  weight.squared_norm = error.squared_norm;
-  return weight;
+  return PackByRows(source, recipe, {source.rows, PackedBytes(source.cols, recipe.bits)},
+                    source.cols, pool);
 }
 
 }  // namespace lockstep

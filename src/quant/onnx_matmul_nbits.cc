@@ -27,30 +27,8 @@ Result<PackedWeight> PackMatMulNBits(std::span<const RowSource> matrices, const 
   const RowSource& source = matrices[0];
   LS_RETURN_IF_ERROR(CheckMatMulNBits(recipe, source.rows, source.cols));
   const int64_t blocks = BlocksOf(recipe, source.cols);
-  const int64_t row_bytes = blocks * PackedBytes(recipe.block, recipe.bits);
-  const int64_t zero_bytes = PackedBytes(blocks, recipe.bits);
-  PackedWeight weight{
-      .codes = BytesPart({source.rows, blocks, PackedBytes(recipe.block, recipe.bits)}),
-      .scales = ScalesPart(recipe.scale_type, {source.rows, blocks}),
-      .zero_points = {}};
-  if (recipe.zeros == ZeroPoints::kCodes) weight.zero_points = BytesPart({source.rows, zero_bytes});
-  LS_TRY(const auto error, QuantizeRows(source, recipe, pool, [&](const CodedRow& row) {
-           std::vector<uint8_t> whole(static_cast<size_t>(blocks * recipe.block),
-                                      static_cast<uint8_t>(row.grids.back().zero));
-           std::copy(row.codes.begin(), row.codes.end(), whole.begin());
-           PackCodes(whole, recipe.bits, BytesIn(weight.codes) + row.row * row_bytes);
-           std::vector<uint8_t> zeros;
-           for (int64_t b = 0; b < blocks; ++b) {
-             const Grid& grid = row.grids[static_cast<size_t>(b)];
-             StoreScale(weight.scales, row.row * blocks + b, grid.scale);
-             zeros.push_back(static_cast<uint8_t>(grid.zero));
-           }
-           if (weight.zero_points)
-             PackCodes(zeros, recipe.bits, BytesIn(*weight.zero_points) + row.row * zero_bytes);
-         }));
-  weight.squared_error = error.squared_error;
-  weight.squared_norm = error.squared_norm;
-  return weight;
+  return PackByRows(source, recipe, {source.rows, blocks, PackedBytes(recipe.block, recipe.bits)},
+                    blocks * recipe.block, pool);
 }
 
 }  // namespace lockstep

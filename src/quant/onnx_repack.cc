@@ -65,7 +65,10 @@ constexpr Row kRows[] = {
 // clang-format on
 constexpr auto kRules = [] {
   std::array<RepackRule, std::size(kRows)> rules{};
-  for (size_t i = 0; i < rules.size(); ++i) rules[i] = kRows[i].rule;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    rules[i] = kRows[i].rule;
+    rules[i].half_scales = kRows[i].read == HalfAtFront;
+  }
   return rules;
 }();
 

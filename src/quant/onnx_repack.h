@@ -23,6 +23,7 @@ struct RepackRule {
   int64_t block;
   bool exact;  // always: the same floats, bit for bit. false: float zero points, roundings of float
   std::string_view why;
+  bool half_scales = false;  // each is one stored half: no more bits than float16 has
 };
 
 std::span<const RepackRule> RepackRules();

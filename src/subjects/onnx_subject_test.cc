@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/testing.h"
 #include "formats/onnx_write.h"
 #include "subjects/open_subject.h"
 #include "trace/trace.h"
@@ -19,24 +20,6 @@ namespace fs = std::filesystem;
 
 const Progress kGoOn = [](std::string_view, int64_t, int64_t) { return true; };
 const fs::path kDecoders = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/onnx/decoders";
-
-// A folder that is gone when the test ends.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "lockstep-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 bool HaveRuntime() {
   static const bool have = OrtRuntime::Load().has_value();
@@ -277,7 +260,7 @@ TEST(OnnxSubject, APatchedFolderRunsAndDiffers) {
     if (tensor.dims == std::vector<int64_t>{16} && tensor.type == OnnxType::kFloat) norm = &tensor;
   ASSERT_NE(norm, nullptr);
   auto values = *ReadDoubles(*norm);
-  const Scratch scratch;
+  const TestFolder scratch;
   const auto logits_with = [&](double value, const std::string& name) {
     for (double& x : values) x = value;
     const OnnxPatch patch{.tensors = {{norm->name, *EncodeNumbers(values, OnnxType::kFloat)}}};
@@ -309,7 +292,7 @@ TEST(OnnxSubject, ItStopsWhenAsked) {
 }
 
 TEST(OnnxSubject, BrokenFoldersAreSentences) {
-  const Scratch scratch;
+  const TestFolder scratch;
   const fs::path folder = kDecoders / "llama/genai";
   for (const auto& entry : fs::directory_iterator(folder))
     fs::copy_file(entry.path(), scratch.path() / entry.path().filename());

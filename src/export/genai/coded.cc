@@ -31,9 +31,7 @@ const RepackRule* Keeps(const GraphBuilder& b, const MatrixSource& matrix, bool 
       matrix.cols % matrix.stored->block_elements != 0)
     return nullptr;
   // Scales that are products or powers of two need more than float16.
-  const bool halves = matrix.stored->name == "Q4_0" || matrix.stored->name == "Q8_0" ||
-                      matrix.stored->name == "Q5_0" || matrix.stored->name == "IQ4_NL";
-  if (b.graph.floats() != OnnxType::kFloat && !(rule->exact && halves)) return nullptr;
+  if (b.graph.floats() != OnnxType::kFloat && !(rule->exact && rule->half_scales)) return nullptr;
   return rule;
 }
 

@@ -1,0 +1,43 @@
+// WeightPlaces: where a graph keeps each weight of the reference, and both as numbers by rows. What
+// the comparison of weights and their mending look up. Inside this folder only.
+#pragma once
+
+#include <string>
+
+#include "audit/decoder.h"
+#include "audit/graph.h"
+#include "audit/weight_sums.h"
+#include "model/model.h"
+
+namespace lockstep {
+
+// What multiplies: a norm's weight with its offset, rounded as the spec says. Reads `view` and
+// `norm` later.
+Rows OfReference(const WeightView& view, const NormSpec* norm);
+Rows OfVector(const Graph& graph, const ConstantView& vector);
+Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix);
+
+class WeightPlaces {
+ public:
+  static constexpr WeightId kHead{Role::kLmHead, Part::kWeight, -1, -1};
+  static constexpr WeightId kTable{Role::kEmbedTokens, Part::kWeight, -1, -1};
+
+  // All must outlive it.
+  WeightPlaces(const Model& reference, const Graph& graph, const FoundDecoder& decoder)
+      : reference_(reference), graph_(graph), decoder_(decoder) {}
+
+  const FoundDecoder& found() const { return decoder_; }
+  // A head that is tied has no weight of its own in the reference.
+  const WeightView& ReferenceOf(const WeightId& id) const;
+  const NormSpec* NormOf(const WeightId& id) const;     // nullptr: no norm's weight
+  const BlockCodes* CodesOf(const WeightId& id) const;  // nullptr: numbers
+  // The head that reads the table of embeddings is no other weight.
+  bool OneTable(const WeightId& id) const;
+
+ protected:
+  const Model& reference_;
+  const Graph& graph_;
+  const FoundDecoder& decoder_;
+};
+
+}  // namespace lockstep
