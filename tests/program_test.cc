@@ -404,6 +404,16 @@ TEST_F(Program, VerifyTakesSeveralCandidatesAndItsCodeIsTheWorst) {
   EXPECT_NE(read("one.xml").find("errors=\"1\""), std::string::npos);
 }
 
+TEST_F(Program, OptionsOfOneTargetAreRefusedByOthers) {
+  ExpectFailure("export $M/llama $T/out --to onnx", 2, "gguf");
+  ExpectFailure("export $M/llama $T/out --to safetensors --strict", 2, "--to gguf");
+  ExpectFailure("export $M/llama $T/out --to genai --strict", 2, "--to gguf");
+  for (const char* option :
+       {"--block 64", "--rtn", "--asymmetric", "--ep cuda", "--no-calibrate", "--accuracy-level 4"})
+    ExpectFailure("export $M/llama $T/out --to gguf " + std::string(option), 2, "--to genai");
+  ExpectFailure("quantize $M/llama", 2, "lockstep export");
+}
+
 TEST_F(Program, NotesAreToldByEveryVerbThatComputes) {
   Copy("noted", "mystery_factor", 2);
   for (const char* command : {"run $T/noted --ids 1 -n 1",

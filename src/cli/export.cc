@@ -13,6 +13,7 @@
 #include "cli/export_checkpoint.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "cli/timed_progress.h"
 #include "cli/verb.h"
 #include "cli/verification_text.h"
 #include "engine/content_hash.h"
@@ -75,33 +76,16 @@ Status CheckWord(std::string_view flag, const std::string& word, const Names& na
                     nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
 }
 
-Result<const ExportTarget*> FindTarget(const std::string& name) {
-  std::vector<std::string_view> names;
+Status CheckTarget(const std::string& name) {
+  std::vector<std::string_view> names = CheckpointTargetNames();
   for (const ExportTarget& target : kTargets) names.push_back(target.name);
-  LS_RETURN_IF_ERROR(CheckWord("--to", name, names));
-  return std::find_if(std::begin(kTargets), std::end(kTargets),
-                      [&](const ExportTarget& target) { return target.name == name; });
+  return CheckWord("--to", name, names);
 }
 
-// "writing weights, 12 s left 34%"
-class TimedProgress {
- public:
-  bool Show(std::string_view doing, int64_t done, int64_t total) {
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    std::string text(doing);
-    if (done > 0 && done < total && seconds > 1)
-      text += fmt::format(", {:.0f} s left",
-                          seconds * static_cast<double>(total - done) / static_cast<double>(done));
-    line_.Show(text, done, total);
-    return !WasInterrupted();
-  }
-  void Clear() { line_.Clear(); }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  ProgressLine line_;
-};
+const ExportTarget& TargetNamed(std::string_view name) {
+  return *std::find_if(std::begin(kTargets), std::end(kTargets),
+                       [&](const ExportTarget& target) { return target.name == name; });
+}
 
 void Replace(std::string& text, const std::string& from, const std::string& to) {
   for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
@@ -202,7 +186,6 @@ bool IsCalibrated(const ExportArgs& args) {
 }
 
 Result<Exported> Work(const ExportArgs& args) {
-  LS_TRY(const ExportTarget* const target, FindTarget(args.to));
   LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
   LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
   LS_TRY(const Model model, LoadModel(fs::path(args.model)));
@@ -229,7 +212,7 @@ Result<Exported> Work(const ExportArgs& args) {
         not_calibrated = fmt::format("not calibrated: {}", measured.error().message);
       }
     }
-    LS_TRY(out.report, target->write(
+    LS_TRY(out.report, TargetNamed(args.to).write(
                            model, options, folder.path(),
                            [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool, show));
   }
@@ -307,30 +290,36 @@ void AddExportVerb(CLI::App& app, Action& action) {
   verb->add_option("--precision", args->options.precision, precisions)
       ->type_name("TYPE")
       ->capture_default_str();
-  verb->add_option(
-          "--ep", args->options.execution_provider,
-          fmt::format("The execution provider it is made for: {}", fmt::join(kProviders, ", ")))
-      ->type_name("NAME")
-      ->capture_default_str();
+  std::vector<const CLI::Option*> of_graphs, of_gguf;
+  of_graphs.push_back(verb->add_option("--ep", args->options.execution_provider,
+                                       fmt::format("The execution provider it is made for: {}",
+                                                   fmt::join(kProviders, ", ")))
+                          ->type_name("NAME")
+                          ->capture_default_str());
   CodeOptions& codes = args->options.codes;
-  verb->add_option("--block", codes.block, "int4, int8: weights under one scale")
-      ->check(CLI::IsMember({"16", "32", "64", "128", "256"}))
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_flag("--asymmetric", codes.asymmetric,
-                 "int4, int8: a zero point for each block (default: the middle code)");
-  verb->add_flag(
+  of_graphs.push_back(
+      verb->add_option("--block", codes.block, "int4, int8: weights under one scale")
+          ->check(CLI::IsMember({"16", "32", "64", "128", "256"}))
+          ->type_name("N")
+          ->capture_default_str());
+  of_graphs.push_back(
+      verb->add_flag("--asymmetric", codes.asymmetric,
+                     "int4, int8: a zero point for each block (default: the middle code)"));
+  of_graphs.push_back(verb->add_flag(
       "--rtn", codes.nearest,
       "int4, int8: plain rounding, as the runtime's builder does it (default: the scales "
-      "of the least squared error are searched for)");
-  verb->add_option("--accuracy-level", codes.accuracy_level,
-                   "int4, int8: MatMulNBits' accuracy_level; 4 lets the CPU round activations to "
-                   "int8 (default: 4 for cpu, 0 for cuda)")
-      ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
-      ->type_name("N");
-  verb->add_flag("--no-calibrate", args->uncalibrated,
-                 "int4: let all columns count alike (default: the reference reads a built-in text, "
-                 "and columns count by the squares of what they multiply)");
+      "of the least squared error are searched for)"));
+  of_graphs.push_back(
+      verb->add_option(
+              "--accuracy-level", codes.accuracy_level,
+              "int4, int8: MatMulNBits' accuracy_level; 4 lets the CPU round activations to "
+              "int8 (default: 4 for cpu, 0 for cuda)")
+          ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
+          ->type_name("N"));
+  of_graphs.push_back(verb->add_flag(
+      "--no-calibrate", args->uncalibrated,
+      "int4: let all columns count alike (default: the reference reads a built-in text, "
+      "and columns count by the squares of what they multiply)"));
   verb->add_flag("--force", args->force, "Replace an earlier export");
   verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
   AddLongest(*verb, args->longest);
@@ -349,13 +338,29 @@ void AddExportVerb(CLI::App& app, Action& action) {
       "file\n"
       "cannot be used or written.\n\n"
       "Example: lockstep export smollm2-135m smollm2-genai --to genai");
-  verb->add_flag(
-      "--strict", args->strict,
-      "gguf, safetensors: refuse a type or a fact that is not exactly what was asked for");
-  verb->callback([args, verb, &action] {
+  of_gguf.push_back(verb->add_flag("--strict", args->strict,
+                                   "gguf: refuse a type that is not what was asked for"));
+  verb->callback([args, verb, of_graphs, of_gguf, &action] {
     const bool precision_given = verb->count("--precision") > 0;
-    action = [args, precision_given] {
-      if (!IsCheckpointTarget(args->to)) return Run(*args);
+    action = [args, precision_given, of_graphs, of_gguf] {
+      if (const Status known = CheckTarget(args->to); !known)
+        return Report(known.error(), args->json);
+      const bool graph = !IsCheckpointTarget(args->to);
+      const auto refused = [&](const std::vector<const CLI::Option*>& options,
+                               std::string_view target) -> Status {
+        for (const CLI::Option* option : options)
+          if (option->count() > 0)
+            return UsageError("{} is for --to {}: leave it out with --to {}", option->get_name(),
+                              target, args->to);
+        return {};
+      };
+      if (!graph)
+        if (const Status fine = refused(of_graphs, "genai"); !fine)
+          return Report(fine.error(), args->json);
+      if (args->to != "gguf")
+        if (const Status fine = refused(of_gguf, "gguf"); !fine)
+          return Report(fine.error(), args->json);
+      if (graph) return Run(*args);
       return RunCheckpointExport({.model = args->model,
                                   .out = args->out,
                                   .to = args->to,

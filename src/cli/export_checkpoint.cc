@@ -7,6 +7,7 @@
 
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "cli/timed_progress.h"
 #include "export/gguf/export_gguf.h"
 #include "export/gguf/types.h"
 #include "export/safetensors/export_safetensors.h"
@@ -35,22 +36,15 @@ Result<CheckpointExportReport> Work(const CheckpointExportArgs& args) {
   LS_TRY(const Model model, LoadModel(std::filesystem::path(args.model)));
   if (!args.json) PrintNotes(model.notes);
   CatchInterrupts();
-  ProgressLine line;
-  const auto start = std::chrono::steady_clock::now();
+  TimedProgress progress;
   CheckpointExportOptions options{.precision = args.precision,
                                   .strict = args.strict,
                                   .force = args.force,
                                   .verify = !args.unverified,
                                   .threads = ThreadCount(args.threads)};
   options.progress = [&](uint64_t done, uint64_t total) {
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::string text = "writing weights";
-    if (done > 0 && done < total && seconds > 1)
-      text += fmt::format(", {:.0f} s left",
-                          seconds * static_cast<double>(total - done) / static_cast<double>(done));
-    line.Show(text, static_cast<int64_t>(done), static_cast<int64_t>(total));
-    return !WasInterrupted();
+    return progress.Show("writing weights", static_cast<int64_t>(done),
+                         static_cast<int64_t>(total));
   };
   return FindTarget(args.to)->write(model, args.out, options);
 }
@@ -76,6 +70,12 @@ std::string Text(const CheckpointExportArgs& args, const CheckpointExportReport&
 }  // namespace
 
 bool IsCheckpointTarget(std::string_view to) { return FindTarget(to) != nullptr; }
+
+std::vector<std::string_view> CheckpointTargetNames() {
+  std::vector<std::string_view> names;
+  for (const Target& target : kTargets) names.push_back(target.name);
+  return names;
+}
 
 std::string CheckpointTargetsHelp() {
   std::string out;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -15,6 +16,7 @@ struct CheckpointExportArgs {
 };
 
 bool IsCheckpointTarget(std::string_view to);
+std::vector<std::string_view> CheckpointTargetNames();
 std::string CheckpointTargetsHelp();     // "\nname: what it is" of each
 std::string CheckpointPrecisionsHelp();  // "\nof gguf: keep, f32, ..."
 

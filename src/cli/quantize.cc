@@ -12,11 +12,20 @@ void AddQuantizeVerb(CLI::App& app, Action& action) {
   static constexpr const char* kHelp =
       "Print the policy for quantized experts (QMoE) as a page: how each width, granularity and "
       "execution provider is written, what was proved, and what takes the place of the rest";
-  verb->add_flag("--policies", kHelp)->required();
-  verb->callback([&action] {
-    action = [] {
+  const CLI::Option* policies = verb->add_flag("--policies", kHelp);
+  verb->allow_extras();
+  verb->callback([policies, &action] {
+    action = [policies] {
+      if (policies->count() == 0)
+        return Report(
+            {.code = ErrorCode::kUsage,
+             .message =
+                 "lockstep quantize prints --policies; `lockstep export MODEL OUT --to genai "
+                 "--precision int4` or `--to gguf --precision q4_k_m` writes a model in fewer "
+                 "bits"},
+            false);
       Print(QMoePage());
-      return kExitYes;
+      return static_cast<int>(kExitYes);
     };
   });
 }

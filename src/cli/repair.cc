@@ -80,8 +80,7 @@ bool IsFurther(const Verification& before, const Verification& after) {
 }
 
 Result<Repaired> Work(const RepairArgs& args) {
-  if (args.out.empty() != args.in_place)
-    return UsageError("lockstep repair: say either --out NEW or --in-place");
+  if (args.out.empty() != args.in_place) return UsageError("say either --out NEW or --in-place");
   LS_TRY(const AuditedPair pair, AuditPaths(args.reference, args.folder));
   if (!pair.onnx)
     return UsageError("{}: only an ONNX folder can be repaired; convert a checkpoint again",
