@@ -7,6 +7,7 @@
 #include "audit/findings.h"
 #include "audit/walk.h"
 #include "base/dtype.h"
+#include "reference/ops.h"
 #include "spec/fields.h"
 
 namespace lockstep {
@@ -16,20 +17,6 @@ constexpr double kSameFactor = 2e-6;  // relative: a number that went through fp
 
 bool Same(double a, double b) {
   return std::abs(a - b) <= kSameFactor * std::max(std::abs(a), std::abs(b));
-}
-
-double Rounded(double x, Rounding rounding) {
-  switch (rounding) {
-    case Rounding::kNone:
-      return x;
-    case Rounding::kBF16:
-      return ToFloat(ToBFloat16(static_cast<float>(x)));
-    case Rounding::kFP16:
-      return ToFloat(ToFloat16(static_cast<float>(x)));
-    case Rounding::kTwoDecimals:
-      return std::round(x * 100) / 100;
-  }
-  return x;
 }
 
 double Effective(const Scale& scale) {
