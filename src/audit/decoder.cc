@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -63,31 +64,45 @@ class Finder {
   }
 
   void Embedding() {
-    const auto from_ids = [&](int value) {
+    const auto input_behind = [&](int value) {
       for (int hops = 0; hops < 8 && value != kNoValue; ++hops) {
-        if (g_.IsInput(value)) {
-          if (!walk_.IsTokenInput(value)) return false;
-          found_.tokens = value;
-          return true;
-        }
+        if (g_.IsInput(value)) return walk_.IsTokenInput(value) ? value : kNoValue;
         const int p = g_.Producer(value);
-        if (p < 0 || !walk_.IsShapeOnly(p)) return false;
+        if (p < 0 || !walk_.IsShapeOnly(p)) break;
         value = g_.node(p).In(0);
       }
-      return false;
+      return kNoValue;
     };
-    int value = kNoValue;
-    for (int n = 0; n < static_cast<int>(g_.nodes().size()) && value == kNoValue; ++n) {
+    // Positions choose rows of tables, too: of RoPE, and of learned positions. An input's name is
+    // the contract with whoever runs the graph; then the table's size tells, never the file's
+    // order.
+    std::optional<FoundMatrix> table;
+    std::array<bool, 3> best{};
+    for (int n = 0; n < static_cast<int>(g_.nodes().size()); ++n) {
       const auto& node = g_.node(n);
       if (node.op != "Gather" && node.op != "GatherBlockQuantized") continue;
-      if (!from_ids(node.In(1))) continue;
+      const int input = input_behind(node.In(1));
+      if (input == kNoValue) continue;
       auto matrix = MatrixOf(g_, n);
       if (!matrix || matrix->matrix.rows < spec_.embedding.vocab_size / 2) continue;
+      const EmbeddingSpec& embedding = spec_.embedding;
+      const std::array<bool, 3> fits = {
+          matrix->matrix.codes ? matrix->matrix.cols >= embedding.hidden_size
+                               : matrix->matrix.cols == embedding.hidden_size,
+          g_.Name(input) != "position_ids" && g_.Name(input) != "attention_mask",
+          matrix->matrix.rows >= embedding.vocab_size};
+      if (table && fits <= best) continue;
+      best = fits;
+      table = std::move(matrix);
+      found_.tokens = input;
+    }
+    int value = kNoValue;
+    if (table) {
       // Codes fill whole blocks; what is past the hidden size is cut off after the lookup.
-      if (matrix->matrix.codes)
-        matrix->matrix.cols = std::min(matrix->matrix.cols, spec_.embedding.hidden_size);
-      Keep(Role::kEmbedTokens, -1, *matrix);
-      value = node.Out(0);
+      if (table->matrix.codes)
+        table->matrix.cols = std::min(table->matrix.cols, spec_.embedding.hidden_size);
+      Keep(Role::kEmbedTokens, -1, *table);
+      value = g_.node(table->node).Out(0);
     }
     found_.embedded = value;
     found_.stream = value;
@@ -108,7 +123,8 @@ class Finder {
         }
         if (node.op == "Add" || node.op.starts_with("Skip")) {
           const int other = node.In(0) == value ? node.In(1) : node.In(0);
-          if (const int p = g_.Producer(other); p >= 0 && g_.node(p).op == "Gather") {
+          if (const int p = g_.Producer(walk_.SkipShape(other));
+              p >= 0 && g_.node(p).op == "Gather") {
             if (auto matrix = MatrixOf(g_, p)) Keep(Role::kEmbedPositions, -1, *matrix);
             Understand(c);
             value = node.op == "Add" ? node.Out(0) : node.Out(3);
@@ -155,7 +171,7 @@ class Finder {
       input = normed;
       carried = residual;
       if (spec.mlp_pre_norm)
-        for (const int c : g_.Consumers(residual))
+        for (const int c : walk_.Users(residual))
           if (const auto norm = walk_.NormAt(c); norm && g_.node(c).Out(0) != normed) {
             KeepNorm(Role::kMlpPreNorm, layer, *norm);
             input = g_.node(c).Out(0);
@@ -165,7 +181,7 @@ class Finder {
       input = mixed.sum;
       std::optional<FoundNorm> norm = mixed.skip_norm;
       if (!norm)
-        for (const int c : g_.Consumers(mixed.sum))
+        for (const int c : walk_.Users(mixed.sum))
           if (auto at = walk_.NormAt(c)) norm = at;
       if (norm && spec.mlp_pre_norm) {
         KeepNorm(Role::kMlpPreNorm, layer, *norm);

@@ -39,7 +39,9 @@ class Graph {
   using Bypassed = std::map<int, size_t>;  // node -> slot
 
   // The model must outlive the graph. Nodes that no output of the graph depends on are as if they
-  // were not there (without inputs and outputs): whatever they hold decides nothing.
+  // were not there (without inputs and outputs): whatever they hold decides nothing. Likewise nodes
+  // that change nothing (Identity, Dropout, a Cast to the type that is there, x + 0, x * 1): who
+  // reads one reads what it reads. Slots stay those of the file, so that a patch finds its place.
   explicit Graph(const OnnxModel& model, const Bypassed& bypassed = {});
 
   struct Node {
@@ -72,7 +74,8 @@ class Graph {
   const std::optional<ConstantView>& Constant(int value) const;
   // The one number of a constant with one element.
   std::optional<double> Scalar(int value) const;
-  std::vector<int64_t> Integers(int value) const;  // of a constant of whole numbers; or none
+  // Of a constant of whole numbers; or none.
+  std::vector<int64_t> Integers(int value) const;
 
   // n elements from `offset` on, `stride` apart, as floats before factor and addend. Whatever the
   // tensor has too few of is 0.
@@ -81,6 +84,9 @@ class Graph {
 
  private:
   void DropDead();
+  void DropNoOps(const Bypassed& bypassed);
+  // The slot whose value a node hands on as it is.
+  std::optional<size_t> HandsOn(int node, const std::vector<OnnxType>& types) const;
   std::optional<ConstantView> Fold(int node, size_t slot) const;  // of a node's output
 
   const OnnxModel& model_;

@@ -40,10 +40,11 @@ ConstantView Slice(ConstantView vector, int64_t first, int64_t count, int64_t st
 }  // namespace
 
 int64_t LongRowOf(const Graph& g, int rows) {
-  const int add = g.Producer(rows);
+  const Walk walk(g);
+  const int add = g.Producer(walk.SkipShape(rows));
   if (add < 0 || g.node(add).op != "Add") return 0;
   for (const int term : g.node(add).in)
-    if (const int mul = g.Producer(term); mul >= 0 && g.node(mul).op == "Mul")
+    if (const int mul = g.Producer(walk.SkipShape(term)); mul >= 0 && g.node(mul).op == "Mul")
       for (const int factor : g.node(mul).in)
         if (const auto row = g.Integers(factor); row.size() == 1) return row[0];
   return 0;
@@ -162,7 +163,14 @@ std::optional<FoundNorm> Walk::NormMaking(int value) const {
 }
 
 int Walk::AddBias(FoundMatrix& matrix) const {
-  const int out = g_.node(matrix.node).Out(0);
+  const int made = g_.node(matrix.node).Out(0);
+  int out = made;  // behind what keeps the order of its elements
+  for (int hops = 0; hops < kMaxHops && g_.Consumers(out).size() == 1; ++hops) {
+    const auto& node = g_.node(g_.Consumers(out)[0]);
+    if (!OneOf(node.op, {"Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten", "Dropout"})) break;
+    if (node.In(0) != out) break;
+    out = node.Out(0);
+  }
   for (const int c : g_.Consumers(out)) {
     const auto& node = g_.node(c);
     if (node.op == "Add" && g_.Consumers(out).size() == 1) {
@@ -180,7 +188,7 @@ int Walk::AddBias(FoundMatrix& matrix) const {
       if (const auto bias = VectorOf(g_, node.In(slot), matrix.matrix.rows)) matrix.bias = bias;
     }
   }
-  return out;
+  return made;
 }
 
 int Walk::LinearBehind(int value) const {
@@ -480,10 +488,11 @@ Branch Walk::MlpFrom(int input, const std::set<int>& taken) const {
 }
 
 std::optional<int64_t> Walk::ExpertOf(int value) const {
-  for (const int c : g_.Consumers(value)) {
+  for (const int c : Users(value)) {
     const auto& node = g_.node(c);
     if (node.op != "Mul") continue;
-    std::deque<int> values = {node.In(0) == value ? node.In(1) : node.In(0)};
+    const bool first = SkipShape(node.In(0)) == SkipShape(value);
+    std::deque<int> values = {node.In(first ? 1 : 0)};
     for (size_t visited = 0; !values.empty() && visited < 40; ++visited) {
       const int p = g_.Producer(values.front());
       values.pop_front();

@@ -83,8 +83,7 @@ class Walk {
   bool IsShapeOnly(int node) const;
   // Likewise, or it chooses, cuts or joins elements.
   bool IsMover(int node) const;
-  // An input of whole numbers [batch, sequence] that is neither a mask nor positions: the one that
-  // a table of embeddings is gathered by.
+  // An input of whole numbers [batch, sequence], as token ids are, and positions and masks may be.
   bool IsTokenInput(int value) const;
   int SkipShape(int value) const;           // back over nodes that only move elements
   int SkipPruning(int value) const;         // likewise, and over the choice of the last positions
