@@ -74,6 +74,7 @@ enum class WeightState : uint8_t {
   kTransposed,  // square, and equal to the transposed
   kPairs,       // rows of each head in pairs where the reference has halves
   kHalves,      // the inverse
+  kEquivalent,  // other numbers that, with those of other weights, are the same function
   kDiffers,
   kMissing,   // the place is known, and nothing is there
   kNotFound,  // the place is not known

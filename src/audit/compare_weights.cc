@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "audit/equivalent_weights.h"
 #include "audit/exchanges.h"
 #include "audit/findings.h"
 #include "audit/mend_weights.h"
@@ -35,6 +36,7 @@ class Comparer : WeightPlaces {
                        .rows = reference_.spec.embedding.vocab_size,
                        .cols = reference_.spec.embedding.hidden_size});
     for (const WeightSlot& slot : slots) report_.weights.emplace(slot.id, One(slot));
+    SettleEquivalents(reference_, graph_, report_);
     const std::vector<ExchangeFinding> exchanged = TellExchanges(report_.weights);
     std::set<WeightId> told;
     for (const ExchangeFinding& finding : exchanged)
@@ -111,28 +113,6 @@ class Comparer : WeightPlaces {
         break;
       }
     }
-  }
-
-  std::optional<Rows> Found(const WeightId& id, bool& place_known) const {
-    WeightId weight = id;
-    weight.part = Part::kWeight;
-    if (const auto norm = found().norms.find(weight); norm != found().norms.end()) {
-      place_known = true;
-      const auto& vector = id.part == Part::kBias ? norm->second.bias : norm->second.weight;
-      if (!vector) return std::nullopt;
-      return OfVector(graph_, *vector);
-    }
-    if (const auto vector = found().vectors.find(id); vector != found().vectors.end()) {
-      place_known = true;
-      return OfVector(graph_, vector->second);
-    }
-    const auto matrix = found().matrices.find(weight);
-    if (matrix == found().matrices.end()) return std::nullopt;
-    place_known = true;
-    if (id.part == Part::kBias)
-      return matrix->second.bias ? std::optional(OfVector(graph_, *matrix->second.bias))
-                                 : std::nullopt;
-    return OfMatrix(graph_, matrix->second.matrix);
   }
 
   // By less than the codes' own noise: seen on which side of them the numbers lie.
@@ -262,6 +242,7 @@ class Comparer : WeightPlaces {
     bool has_edit = true;
     switch (result.state) {
       case WeightState::kEqual:
+      case WeightState::kEquivalent:
       case WeightState::kNotFound:
         return;
       case WeightState::kQuantized:

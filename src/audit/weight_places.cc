@@ -98,6 +98,28 @@ const BlockCodes* WeightPlaces::CodesOf(const WeightId& id) const {
   return &*matrix->second.matrix.codes;
 }
 
+std::optional<Rows> WeightPlaces::Found(const WeightId& id, bool& place_known) const {
+  WeightId weight = id;
+  weight.part = Part::kWeight;
+  if (const auto norm = found().norms.find(weight); norm != found().norms.end()) {
+    place_known = true;
+    const auto& vector = id.part == Part::kBias ? norm->second.bias : norm->second.weight;
+    if (!vector) return std::nullopt;
+    return OfVector(graph_, *vector);
+  }
+  if (const auto vector = found().vectors.find(id); vector != found().vectors.end()) {
+    place_known = true;
+    return OfVector(graph_, vector->second);
+  }
+  const auto matrix = found().matrices.find(weight);
+  if (matrix == found().matrices.end()) return std::nullopt;
+  place_known = true;
+  if (id.part == Part::kBias)
+    return matrix->second.bias ? std::optional(OfVector(graph_, *matrix->second.bias))
+                               : std::nullopt;
+  return OfMatrix(graph_, matrix->second.matrix);
+}
+
 bool WeightPlaces::OneTable(const WeightId& id) const {
   return reference_.spec.lm_head.tied && id.part == Part::kWeight &&
          (id.role == Role::kLmHead || id.role == Role::kEmbedTokens);

@@ -2,6 +2,7 @@
 // the comparison of weights and their mending look up. Inside this folder only.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "audit/decoder.h"
@@ -31,6 +32,8 @@ class WeightPlaces {
   const WeightView& ReferenceOf(const WeightId& id) const;
   const NormSpec* NormOf(const WeightId& id) const;     // nullptr: no norm's weight
   const BlockCodes* CodesOf(const WeightId& id) const;  // nullptr: numbers
+  // The graph's numbers in the weight's place; absent: none. `place_known`: the place was found.
+  std::optional<Rows> Found(const WeightId& id, bool& place_known) const;
   // The head that reads the table of embeddings is no other weight.
   bool OneTable(const WeightId& id) const;
 

@@ -31,9 +31,9 @@ std::string NothingFound(const AuditReport& report) {
     text += fmt::format("; {} operators were not understood, and what they do was not compared",
                         report.strangers);
   if (!report.notes.empty())
-    text += fmt::format(
-        "; {} of what else was not compared below",
-        report.notes.size() == 1 ? "one note" : fmt::format("{} notes", report.notes.size()));
+    text += fmt::format("; {} below", report.notes.size() == 1
+                                          ? "one note"
+                                          : fmt::format("{} notes", report.notes.size()));
   return text;
 }
 
