@@ -314,7 +314,7 @@ class Settler : WeightPlaces {
 
   void Say() const {
     for (const auto& [kind, layers] : settled_) {
-      const std::string which = "layers " + JoinNumbers(layers);
+      const std::string which = (layers.size() == 1 ? "layer " : "layers ") + JoinNumbers(layers);
       const auto note = [&](const std::string& what) {
         report_.notes.push_back(what + ": other numbers than the checkpoint's, the same function");
       };

@@ -228,7 +228,7 @@ std::vector<float> Halve(const StoredMatrix&, std::vector<float> values,
 // Rows, or columns, come `with[0]` places later, and the last ones first.
 std::vector<float> TurnRows(const StoredMatrix& m, std::vector<float> values,
                             const std::vector<float>& with) {
-  std::ranges::rotate(values, values.end() - static_cast<int64_t>(with[0]) * m.cols);
+  std::rotate(values.begin(), values.end() - static_cast<int64_t>(with[0]) * m.cols, values.end());
   return values;
 }
 std::vector<float> TurnColumns(const StoredMatrix& m, std::vector<float> values,
@@ -263,8 +263,9 @@ void HeadsInAnotherOrder(const Healthy& healthy, const fs::path& out) {
   const auto& attention = *healthy.report.decoder.layers[1].attention;
   const auto& q = healthy.report.decoder.matrices.at({Role::kQProj, Part::kWeight, 1, -1});
   ASSERT_GT(attention.num_key_value_heads, 1);
-  const auto dim = static_cast<float>(q.matrix.rows / attention.num_heads);
-  const auto group = dim * static_cast<float>(attention.num_heads / attention.num_key_value_heads);
+  const int64_t rows = q.matrix.rows / attention.num_heads;
+  const int64_t more = rows * attention.num_heads / attention.num_key_value_heads;
+  const auto dim = static_cast<float>(rows), group = static_cast<float>(more);
   Edit(healthy, healthy.folder, scratch / "a", Role::kQProj, TurnRows, {group});
   Edit(healthy, scratch / "a", scratch / "b", Role::kKProj, TurnRows, {dim});
   Edit(healthy, scratch / "b", scratch / "c", Role::kVProj, TurnRows, {dim});
