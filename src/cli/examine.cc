@@ -60,6 +60,24 @@ std::vector<Probe> ProbesThatDiffer(const ProbePlan& plan, const Verification& v
   return out;
 }
 
+// Runs that the cache holds already. A run's noise is what it was allowed to differ by, as noise.
+Result<std::vector<PromptTrace>> AnswersOf(const Subject& reference, CachingSubject& candidate,
+                                           const ExamineOptions& options, const Verification& v,
+                                           const Progress& progress) {
+  std::vector<PromptTrace> out;
+  LS_TRY(const ProbePlan plan, PlanProbes(reference, candidate, options.verify));
+  for (size_t i = 0; i < std::min(plan.probes.size(), v.prompts.size()); ++i) {
+    if (out.size() == options.keeps) break;
+    auto run = candidate.Run(plan.probes[i], progress);
+    if (!run && IsInterrupted(run.error())) return tl::unexpected(run.error());
+    if (!run) continue;
+    run->name = plan.probes[i].name;
+    run->noise = (v.prompts[i].allowed() - kToleranceFloor) / kNoiseMultiple;
+    out.push_back(*std::move(run));
+  }
+  return out;
+}
+
 }  // namespace
 
 ExitCode ExitCodeOf(Verdict verdict) {
@@ -80,7 +98,7 @@ ExitCode ExitCodeOf(Verdict verdict) {
 }
 
 ExitCode ExitCodeOf(const Examination& e) {
-  return e.audit && UnshownFaults(*e.audit) > 0
+  return !e.changed.empty() || (e.audit && UnshownFaults(*e.audit) > 0)
              ? std::max(ExitCodeOf(e.verification.verdict), kExitNo)
              : ExitCodeOf(e.verification.verdict);
 }
@@ -170,6 +188,9 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   LS_TRY(out.verification, Verify(reference, candidate, options.verify, progress));
   Verification& v = out.verification;
   v.notes.insert(v.notes.end(), notes.begin(), notes.end());
+  if (options.keeps > 0) {
+    LS_TRY(out.answers, AnswersOf(reference, candidate, options, v, progress));
+  }
   const int64_t unshown = out.audit ? UnshownFaults(*out.audit) : 0;
   const auto tell_unshown = [&] {
     if (v.verdict == Verdict::kDiffers || unshown == 0) return;

@@ -25,6 +25,7 @@ struct ExamineOptions {
   DiagnoseOptions diagnose;
   bool audits = true;     // where the candidate's weights can be read
   bool diagnoses = true;  // where the two differ
+  size_t keeps = 0;       // of how many probes the candidate's runs are kept (Examination::answers)
 };
 
 struct Examination {
@@ -35,6 +36,9 @@ struct Examination {
   // OwnCodes::Words(). Empty: nothing.
   std::string base;
   std::optional<OwnCodes> own_codes;  // of a quantized graph that differs
+  // Of an export that is compared with its own record: files that are not those that were written.
+  std::vector<std::string> changed;
+  std::vector<PromptTrace> answers;  // the candidate's, to the first probes that it could answer
 };
 
 // `checkpoint` is what stands behind `reference`, where that is a checkpoint under the reference;

@@ -7,10 +7,12 @@
 
 #include "base/nearest.h"
 #include "base/quoted.h"
+#include "base/readable_json.h"
 #include "cli/audit_text.h"
 #include "cli/calibration.h"
 #include "cli/examine.h"
 #include "cli/export_checkpoint.h"
+#include "cli/export_record.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/timed_progress.h"
@@ -54,11 +56,15 @@ struct ExportArgs {
   bool strict = false;  // of the targets that are checkpoints again
 };
 
+// Of so many prompts the answers are kept for `lockstep verify FOLDER`.
+constexpr size_t kRecordedPrompts = 5;
+
 struct Exported {
   ExportReport report;
   std::optional<AuditReport> audit;
   std::optional<Verification> verification;
-  std::string not_run;  // why ONNX Runtime was not asked: a sentence
+  std::vector<PromptTrace> answers;  // what the folder answered while it was verified
+  std::string not_run;               // why ONNX Runtime was not asked: a sentence
 
   bool right() const {
     return (!audit || audit->healthy()) &&
@@ -116,6 +122,7 @@ Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, E
   ExamineOptions options;
   options.verify.longest = args.longest;
   options.diagnoses = false;
+  options.keeps = kRecordedPrompts;
   ProgressLine line;
   const auto examine = [&]() -> Result<Examination> {
     LS_TRY(const auto candidate, OnnxSubject::Open(folder, pool.num_threads()));
@@ -131,6 +138,7 @@ Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, E
   if (examination) {
     out.audit = std::move(examination->audit);
     out.verification = std::move(examination->verification);
+    out.answers = std::move(examination->answers);
   } else {
     out.verification = FailedVerification(reference->Name(), folder.string(), examination.error());
   }
@@ -142,9 +150,11 @@ Status Prove(const ExportArgs& args, const fs::path& folder, ThreadPool& pool, E
 constexpr uint64_t kMostHashed = uint64_t{4} << 30;
 
 Json ManifestOf(const ExportArgs& args, const ExportOptions& options, const Model& model,
-                const Exported& exported) {
+                const std::vector<RecordedFile>& files, const Exported& exported) {
   Json json = ExportManifest(model, args.to, options, exported.report);
   json["lockstep"] = LOCKSTEP_VERSION;
+  json["files"] = FilesJson(files);
+  if (!exported.answers.empty()) json["answers"] = PromptsJson(ShortAnswers(exported.answers));
   uint64_t bytes = 0;
   for (const auto& file : model.checkpoint.files) bytes += file->bytes().size();
   for (size_t i = 0; i < model.checkpoint.files.size() && bytes <= kMostHashed; ++i)
@@ -218,10 +228,9 @@ Result<Exported> Work(const ExportArgs& args) {
   }
   if (!not_calibrated.empty()) out.report.notes.push_back(not_calibrated);
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
-  LS_RETURN_IF_ERROR(WriteSmallFile(
-      folder.path() / "lockstep.json",
-      ManifestOf(args, options, model, out).dump(2, ' ', false, Json::error_handler_t::replace) +
-          "\n"));
+  LS_TRY(const auto files, RecordFiles(folder.path()));
+  LS_RETURN_IF_ERROR(WriteSmallFile(folder.path() / kManifestName,
+                                    ReadableJson(ManifestOf(args, options, model, files, out))));
   if (WasInterrupted()) return ExportInterrupted();
   LS_RETURN_IF_ERROR(folder.PutInPlace());
   return out;

@@ -1,6 +1,8 @@
 // lockstep verify: is the candidate the same model as the reference?
 #include "verify/verify.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/mapped_file.h"
@@ -8,6 +10,7 @@
 #include "cli/diagnosis_text.h"
 #include "cli/engine_flags.h"
 #include "cli/examine.h"
+#include "cli/export_record.h"
 #include "cli/options.h"
 #include "cli/power.h"
 #include "cli/table.h"
@@ -16,6 +19,7 @@
 #include "cli/verification_text.h"
 #include "subjects/open_subject.h"
 #include "subjects/reference_subject.h"
+#include "subjects/trace_subject.h"
 #include "verify/caching_subject.h"
 #include "verify/report.h"
 #include "verify/report_html.h"
@@ -35,6 +39,11 @@ struct VerifyArgs {
   EngineFlags engine;
   bool json = false, power = false;
   bool verbose = false;
+
+  // What is asked about, as it was named: an export that is compared with its own record is both.
+  const std::string& Candidate(size_t i) const {
+    return candidates.empty() ? reference : candidates[i];
+  }
 };
 
 Result<std::unique_ptr<Subject>> OpenReference(const VerifyArgs& args, ThreadPool& pool) {
@@ -71,6 +80,52 @@ struct Answers {
   std::optional<ModelPower> power;
 };
 
+// An export against what its own manifest says: its files, and what it answered when it was proved.
+Result<Answers> WorkOnRecord(const VerifyArgs& args, const ExamineOptions& options) {
+  if (args.power || !args.edit.empty())
+    return UsageError("{} needs a reference: lockstep verify CHECKPOINT {}",
+                      args.power ? "--power" : "--edit-reference", args.reference);
+  const std::filesystem::path folder = WithoutPrefix(args.reference);
+  LS_TRY(ExportRecord record, ReadExportRecord(folder));
+  Examination out;
+  std::vector<std::string> added;
+  LS_TRY(out.changed, ChangedFiles(record, folder, added));
+  CatchInterrupts();
+  ThreadPool pool(ThreadCount(args.engine.threads));
+  if (record.answers.prompts.empty()) {
+    out.verification.reference = record.answers.source;
+    out.verification.candidate = args.reference;
+    out.verification.verdict = Verdict::kNotComparable;
+    out.verification.sentence = fmt::format(
+        "{}: {}; no answers were recorded when it was written (no ONNX Runtime, or --no-verify), "
+        "so "
+        "none were compared",
+        record.answers.source,
+        out.changed.empty()
+            ? fmt::format("its {} files are those that were written", record.files.size())
+            : "some of its files are not those that were written");
+  } else {
+    TraceSubject then(std::move(record.answers));
+    LS_TRY(const auto now, OpenSubject(args.reference, pool, args.engine.Options(),
+                                       std::chrono::seconds(args.timeout)));
+    ProgressLine line;
+    LS_TRY(out.verification, Verify(then, *now, options.verify,
+                                    [&](std::string_view doing, int64_t done, int64_t total) {
+                                      line.Show(std::string(doing), done, total);
+                                      return !WasInterrupted();
+                                    }));
+  }
+  Verification& v = out.verification;
+  if (out.changed.empty())
+    v.notes.push_back(fmt::format("its {} files are those that were written", record.files.size()));
+  if (!added.empty())
+    v.notes.push_back(fmt::format("files that were added since: {}", fmt::join(added, ", ")));
+  if (!record.proof.empty()) v.notes.push_back("when it was written: " + record.proof);
+  Answers answers;
+  answers.examinations.push_back(std::move(out));
+  return answers;
+}
+
 Result<Answers> Work(const VerifyArgs& args) {
   ExamineOptions options;
   LS_TRY(options.verify.prompts, args.prompts.Prompts());
@@ -88,6 +143,7 @@ Result<Answers> Work(const VerifyArgs& args) {
     if (!file.empty() &&
         (std::find(sides.begin(), sides.end(), file) != sides.end() || args.junit == args.html))
       return UsageError("{}: is written and something else as well; name another file", file);
+  if (args.candidates.empty()) return WorkOnRecord(args, options);
   const bool several = args.candidates.size() > 1;
   if (const std::string given = args.engine.FirstGiven();
       !given.empty() && !NamesEngine(args.reference) &&
@@ -158,7 +214,7 @@ Status WriteReports(const VerifyArgs& args, const std::vector<Examination>& exam
     std::vector<Reported> candidates;
     for (size_t i = 0; i < examinations.size(); ++i)
       candidates.push_back({examinations[i].verification,
-                            Sections(examinations[i], args.reference, args.candidates[i])});
+                            Sections(examinations[i], args.reference, args.Candidate(i))});
     LS_RETURN_IF_ERROR(WriteFileAtomically(args.html, HtmlReport(candidates)));
   }
   return {};
@@ -182,11 +238,12 @@ std::string AuditLines(const AuditReport& report) {
 
 std::string Text(const Examination& e, const VerifyArgs& args, size_t i) {
   std::string out = e.audit ? AuditLines(*e.audit) : "";
+  for (const std::string& sentence : e.changed) out += fmt::format("found: {}\n", sentence);
   if (!out.empty()) out += '\n';
   out += VerificationText(e.verification, args.verbose);
   if (e.diagnosis)
     out += fmt::format("\nwhy{}\n{}", e.base.empty() ? "" : fmt::format(", {}", e.base),
-                       DiagnosisText(*e.diagnosis, args.reference, args.candidates[i], e.base));
+                       DiagnosisText(*e.diagnosis, args.reference, args.Candidate(i), e.base));
   return out;
 }
 
@@ -194,6 +251,7 @@ Json ToJson(const Examination& e) {
   Json json = lockstep::ToJson(e.verification);
   if (!e.base.empty()) json["base"] = e.base;
   if (e.own_codes) json["own_codes"] = lockstep::ToJson(*e.own_codes);
+  if (!e.changed.empty()) json["changed_files"] = e.changed;
   if (e.audit) json["audit"] = AuditJson(*e.audit);
   if (e.diagnosis) json["diagnosis"] = lockstep::ToJson(*e.diagnosis);
   return json;
@@ -206,7 +264,9 @@ int Run(const VerifyArgs& args) {
       args, answers ? answers->examinations
                     : std::vector{Examination{
                           .verification = FailedVerification(
-                              args.reference, args.candidates.front(), answers.error())}});
+                              args.reference,
+                              args.candidates.empty() ? args.reference : args.candidates.front(),
+                              answers.error())}});
   if (!answers) return Report(answers.error(), args.json);
   const std::vector<Examination>& done = answers->examinations;
   if (args.json) {
@@ -241,8 +301,10 @@ void AddVerifyVerb(CLI::App& app, Action& action) {
                    "API; LOCKSTEP_API_KEY is its key)")
       ->required()
       ->type_name("");
-  verb->add_option("CANDIDATE", args->candidates, "What is asked about, one or several: likewise")
-      ->required()
+  verb->add_option(
+          "CANDIDATE", args->candidates,
+          "What is asked about, one or several: likewise. None: the reference is a folder\n"
+          "that lockstep export wrote, and is compared with the record in its lockstep.json")
       ->type_name("");
   args->prompts.AddTo(*verb);
   AddLongest(*verb, args->longest);

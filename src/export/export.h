@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -40,8 +41,9 @@ struct ExportReport {
   std::vector<std::string> notes;
 };
 
-// lockstep.json: what was exported, of what, and how. The same model and options give the same
-// text.
+// In the folder that is written: what was exported, of what, and how. The same model and options
+// give the same text.
+inline constexpr std::string_view kManifestName = "lockstep.json";
 Json ExportManifest(const Model& model, std::string_view target, const ExportOptions& options,
                     const ExportReport& report);
 

@@ -12,13 +12,15 @@
 #include <cstring>
 #include <string_view>
 
+#include "export/export.h"
+
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
 // What an export leaves in its folder: --force replaces nothing else.
-constexpr std::array<std::string_view, 3> kMarks = {"lockstep.json", "genai_config.json",
+constexpr std::array<std::string_view, 3> kMarks = {kManifestName, "genai_config.json",
                                                     "model.onnx"};
 
 bool IsInside(const fs::path& inner, const fs::path& outer) {

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "base/dtype.h"
-#include "base/json.h"
 #include "formats/describe.h"
 #include "formats/safetensors.h"
 #include "spec/taps.h"
+#include "trace/prompts_json.h"
 #include "trace/trace.h"
 
 namespace lockstep {
@@ -164,6 +164,36 @@ Result<std::vector<int32_t>> IdsOf(const Json& value, const std::string& place,
   return ids;
 }
 
+// One row of "shown".
+Status TakeShown(const Json& entry, const std::string& place, PromptTrace& prompt) {
+  const auto step = entry.is_object() ? entry.find("step") : entry.end();
+  const auto ids = entry.is_object() ? entry.find("ids") : entry.end();
+  const auto numbers = entry.is_object() ? entry.find("logprobs") : entry.end();
+  if (step == entry.end() || !step->is_number_unsigned() ||
+      step->get<uint64_t>() > static_cast<uint64_t>(kMaxSteps) || ids == entry.end() ||
+      numbers == entry.end() || !numbers->is_array())
+    return InputError(
+        "{}: \"shown\": expected objects with a step, ids and as many logprobs, found {}", place,
+        Quoted(entry.dump(-1, ' ', true, Json::error_handler_t::replace)));
+  SparseRow row;
+  LS_TRY(row.ids, IdsOf(*ids, place, "shown"));
+  for (const Json& number : *numbers) {
+    if (!number.is_number() || !std::isfinite(number.get<double>()))
+      return InputError("{}: \"shown\": expected finite log-probabilities, found {}", place,
+                        Quoted(number.dump(-1, ' ', true, Json::error_handler_t::replace)));
+    row.logprobs.push_back(number.get<double>());
+  }
+  if (row.ids.empty() || row.ids.size() != row.logprobs.size())
+    return InputError(
+        "{}: \"shown\": {} ids and {} log-probabilities; expected as many, and one "
+        "at least",
+        place, row.ids.size(), row.logprobs.size());
+  if (!prompt.shown.emplace(step->get<int64_t>(), std::move(row)).second)
+    return InputError("{}: \"shown\": step {} is there twice; keep one", place,
+                      step->get<int64_t>());
+  return {};
+}
+
 // Takes what the JSON says of a prompt; what tensors say as well must be the same.
 Status TakeJson(const Json& entry, const std::string& place, PromptTrace& prompt) {
   if (!entry.is_object())
@@ -196,6 +226,11 @@ Status TakeJson(const Json& entry, const std::string& place, PromptTrace& prompt
                         place, key);
     *ids = std::move(read);
   }
+  const auto shown = entry.find("shown");
+  if (shown == entry.end()) return {};
+  if (!shown->is_array())
+    return InputError("{}: \"shown\": expected a list, found {}", place, shown->type_name());
+  for (const Json& row : *shown) LS_RETURN_IF_ERROR(TakeShown(row, place, prompt));
   return {};
 }
 
@@ -243,6 +278,24 @@ Status CheckPrompt(const PromptTrace& prompt, const std::string& place, int64_t 
 bool IsTrace(const fs::path& path) {
   const auto file = OpenSafetensors(path);
   return file && HoldsTrace(*file);
+}
+
+Result<std::vector<PromptTrace>> ReadPromptsJson(const Json& list, const std::string& place) {
+  if (!list.is_array() || list.empty() || list.size() > static_cast<size_t>(kMaxPrompts))
+    return InputError("{}: expected a list of 1 to {} prompts, found {}", place, kMaxPrompts,
+                      list.is_array() ? fmt::format("{}", list.size()) : list.type_name());
+  std::vector<PromptTrace> prompts;
+  for (const Json& entry : list) {
+    const std::string here = fmt::format("{}: prompt {}", place, prompts.size());
+    PromptTrace& prompt = prompts.emplace_back();
+    LS_RETURN_IF_ERROR(TakeJson(entry, here, prompt));
+    LS_RETURN_IF_ERROR(CheckPrompt(prompt, here, 0));
+    for (const auto& [step, row] : prompt.shown)
+      if (step > static_cast<int64_t>(prompt.greedy.size()))
+        return InputError("{}: \"shown\": step {} but only {} greedy ids that lead to it", here,
+                          step, prompt.greedy.size());
+  }
+  return prompts;
 }
 
 Result<Trace> ReadTrace(const fs::path& path) {

@@ -1,8 +1,8 @@
 #include <list>
 #include <memory>
 
-#include "base/json.h"
 #include "formats/safetensors.h"
+#include "trace/prompts_json.h"
 #include "trace/trace.h"
 
 namespace lockstep {
@@ -73,10 +73,18 @@ Json PromptJson(const PromptTrace& prompt) {
   optional("greedy_text", prompt.greedy_text);
   optional("noise", prompt.noise);
   optional("min_top2_gap", prompt.min_top2_gap);
+  for (const auto& [step, row] : prompt.shown)
+    out["shown"].push_back({{"step", step}, {"ids", row.ids}, {"logprobs", row.logprobs}});
   return out;
 }
 
 }  // namespace
+
+Json PromptsJson(const std::vector<PromptTrace>& prompts) {
+  Json list = Json::array();
+  for (const PromptTrace& prompt : prompts) list.push_back(PromptJson(prompt));
+  return list;
+}
 
 Status WriteTrace(const std::filesystem::path& path, const Trace& trace) {
   Writer writer;

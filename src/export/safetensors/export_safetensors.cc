@@ -5,6 +5,7 @@
 
 #include "arch/hf_facts.h"
 #include "base/quoted.h"
+#include "base/readable_json.h"
 #include "export/data_file.h"
 #include "export/export.h"
 #include "export/output_folder.h"
@@ -226,8 +227,7 @@ Status WriteManifest(const Model& model, const CheckpointExportOptions& options,
                      const CheckpointExportReport& report, const fs::path& folder) {
   const Json manifest = ExportManifest(model, "safetensors", {.precision = options.precision},
                                        {.bytes = report.bytes, .notes = report.notes});
-  return WriteSmallFile(folder / "lockstep.json",
-                        manifest.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  return WriteSmallFile(folder / kManifestName, ReadableJson(manifest));
 }
 
 }  // namespace
