@@ -74,6 +74,7 @@ enum class WeightState : uint8_t {
   kTransposed,  // square, and equal to the transposed
   kPairs,       // rows of each head in pairs where the reference has halves
   kHalves,      // the inverse
+  kZeroPoints,  // codes that would follow them under other zero points
   kDiffers,
   kMissing,   // the place is known, and nothing is there
   kNotFound,  // the place is not known

@@ -21,8 +21,8 @@ std::string_view FindingKindName(FindingKind kind) {
 
 std::string_view WeightStateName(WeightState state) {
   constexpr std::string_view kNames[] = {
-      "equal",      "rounded", "quantized", "scaled",  "offset",  "zeroed",   "another weight",
-      "transposed", "pairs",   "halves",    "differs", "missing", "not found"};
+      "equal",      "rounded", "quantized", "scaled",      "offset",  "zeroed",  "another weight",
+      "transposed", "pairs",   "halves",    "zero points", "differs", "missing", "not found"};
   return kNames[static_cast<size_t>(state)];
 }
 
