@@ -75,6 +75,7 @@ enum class WeightState : uint8_t {
   kPairs,       // rows of each head in pairs where the reference has halves
   kHalves,      // the inverse
   kEquivalent,  // other numbers that, with those of other weights, are the same function
+  kZeroPoints,  // codes that would follow them under other zero points
   kDiffers,
   kMissing,   // the place is known, and nothing is there
   kNotFound,  // the place is not known

@@ -163,6 +163,28 @@ const Injection kInjections[] = {
      },
      "layers[0,1].mixer.rope: another scaling; expected theta 10000, no scaling, found theta "
      "10000, linear factor 4"},
+    {"rows_rolled",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       for (const size_t slot : {size_t{7}, size_t{8}}) {
+         const OnnxTensor& t = *m.Tensor(m.nodes()[NodeOf(m, "GroupQueryAttention")].Input(slot));
+         std::vector<double> table = *ReadDoubles(t);
+         std::rotate(table.begin(), table.begin() + t.dims[1], table.end());
+         p.tensors.push_back({.name = t.name, .bytes = *EncodeNumbers(table, t.type)});
+       }
+     },
+     "layers[0,1].mixer.rope: the tables of cosines and sines are shifted by a position: each row "
+     "is that of the next position; expected row p for position p, found row p for position p + "
+     "1"},
+    {"rows_begin_late",
+     [](const OnnxModel& m, OnnxPatch& p) {
+       for (const size_t slot : {size_t{7}, size_t{8}}) {
+         const OnnxTensor& t = *m.Tensor(m.nodes()[NodeOf(m, "GroupQueryAttention")].Input(slot));
+         std::vector<double> table = *ReadDoubles(t);
+         std::rotate(table.begin(), table.end() - 2 * t.dims[1], table.end());
+         p.tensors.push_back({.name = t.name, .bytes = *EncodeNumbers(table, t.type)});
+       }
+     },
+     "shifted by 2 positions: each row is that of the position 2 before"},
 };
 
 class Injected : public testing::TestWithParam<Injection> {};

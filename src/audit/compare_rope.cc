@@ -88,6 +88,35 @@ double EarlyError(const Table& table, const RopeSpec& rope, int64_t length) {
   return worst;
 }
 
+// By how many rows the tables stand beside their positions: row r holds those of position r +
+// shift. Rows whose position is none of the table's may hold anything (those that were rolled
+// around). Absent: by none, or they are not the expected tables at all.
+constexpr int64_t kMostShift = 16;
+std::optional<int64_t> ShiftOf(const Table& table, const RopeSpec& rope, int64_t length) {
+  const int64_t rows = std::min(table.rows, kRowsCompared);
+  if (rows < 2 * kMostShift) return std::nullopt;
+  const RopeTable expected(rope, 0, rows, length);
+  const auto columns = static_cast<size_t>(table.half);
+  if (expected.cos.size() != static_cast<size_t>(rows) * columns) return std::nullopt;
+  const auto stands = [&](int64_t shift) {
+    for (int64_t r = std::max<int64_t>(0, -shift); r < std::min(rows, rows - shift); ++r) {
+      const double excused = kSameEntry + kAnglePerRow * static_cast<double>(r + std::abs(shift));
+      for (size_t c = 0; c < columns; ++c) {
+        const size_t at = static_cast<size_t>(r) * columns + c;
+        const size_t want = static_cast<size_t>(r + shift) * columns + c;
+        if (!(std::abs(double{table.cos[at]} - double{expected.cos[want]}) <= excused &&
+              std::abs(double{table.sin[at]} - double{expected.sin[want]}) <= excused))
+          return false;
+      }
+    }
+    return true;
+  };
+  for (int64_t shift = 1; shift <= kMostShift; ++shift)
+    for (const int64_t signed_shift : {shift, -shift})
+      if (stands(signed_shift)) return signed_shift;
+  return std::nullopt;
+}
+
 std::string ScalingText(const std::optional<RopeScaling>& scaling) {
   if (!scaling) return "no scaling";
   if (const auto* linear = std::get_if<LinearScaling>(&*scaling))
@@ -294,6 +323,16 @@ class Ropes {
       if (EarlyError(*table, expected, length) < kSameEntry) return;
       raw.what = "the tables of cosines and sines differ after their first rows";
       raw.found = "other entries";
+    } else if (const auto shift = ShiftOf(*table, expected, length)) {
+      const auto by = std::abs(*shift);
+      raw.what = fmt::format(
+          "the tables of cosines and sines are shifted by {}: each row is that of {}",
+          by == 1 ? "a position" : fmt::format("{} positions", by),
+          by == 1
+              ? *shift > 0 ? std::string("the next position") : std::string("the position before")
+              : fmt::format("the position {} {}", by, *shift > 0 ? "further on" : "before"));
+      raw.expected = "row p for position p";
+      raw.found = fmt::format("row p for position p {} {}", *shift > 0 ? "+" : "-", by);
     } else if (const auto factors = FactorsOf(*table, expected);
                amplitude && factors && IsLongRope(expected)) {
       raw.path = length == 1 ? "mixer.rope.scaling.short_factor" : "mixer.rope.scaling.long_factor";

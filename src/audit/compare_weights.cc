@@ -14,6 +14,7 @@
 #include "audit/walk.h"
 #include "audit/weight_places.h"
 #include "audit/weight_sums.h"
+#include "audit/zero_points.h"
 #include "base/dtype.h"
 #include "base/quoted.h"
 
@@ -149,6 +150,7 @@ class Comparer : WeightPlaces {
       result.state = WeightState::kDiffers;
       return result;
     }
+    const BlockCodes* const codes = CodesOf(slot.id);
     const double size = std::max(sums.largest, OffsetOf(slot.id));
     if (sums.max_abs <= kFolded * size) {
       result.state = WeightState::kEqual;
@@ -159,8 +161,11 @@ class Comparer : WeightPlaces {
       if (InSixteenBits(slot.id)) result.bits = 16;
     } else if (sums.largest_b == 0) {
       result.state = WeightState::kZeroed;
-    } else if (const BlockCodes* codes = CodesOf(slot.id);
-               codes != nullptr && AreSoundCodes(sums, codes->bits) &&
+    } else if (codes != nullptr && ZeroShiftsOf(graph_, found().matrices.at(slot.id).matrix, ref)) {
+      result.state = WeightState::kZeroPoints;
+      result.bits = codes->bits;
+      result.block = codes->block;
+    } else if (codes != nullptr && AreSoundCodes(sums, codes->bits) &&
                EveryBlockFollows(ref, *got, codes->bits, codes->block) &&
                !ScalesAreOff(slot.id, ref, *got)) {
       result.state = WeightState::kQuantized;
@@ -202,6 +207,11 @@ class Comparer : WeightPlaces {
       result.other = owner;
       return;
     }
+    if (const auto owner = OwnerOfCodes(slot.id)) {
+      result.state = WeightState::kOther;
+      result.other = owner;
+      return;
+    }
     if (ref.rows == ref.cols && ref.rows > 1 && ref.rows <= 8192) {
       const auto row = got.Row(0);
       double worst_column = 0;
@@ -211,6 +221,23 @@ class Comparer : WeightPlaces {
       if (worst_column <= kFolded * sums.largest) result.state = WeightState::kTransposed;
     }
     if (result.state == WeightState::kDiffers) Permuted(slot, ref, got, sums, result);
+  }
+
+  // The weight whose codes these are, under the scales in its place.
+  std::optional<WeightId> OwnerOfCodes(const WeightId& id) const {
+    if (CodesOf(id) == nullptr) return std::nullopt;
+    const StoredMatrix& mine = found().matrices.at(id).matrix;
+    for (const auto& [other, matrix] : found().matrices) {
+      const StoredMatrix& its = matrix.matrix;
+      if (other == id || reference_.weights.Find(other) == nullptr ||
+          !AlikeKept(graph_, mine, its) || its.codes->scales == mine.codes->scales)
+        continue;
+      const Rows ref = OfReference(ReferenceOf(other), NormOf(other));
+      const Rows got = OfCodes(graph_, mine, its);
+      if (SampleAgrees(ref, got, kSameCodes) && AreSoundCodes(SumsOf(ref, got), its.codes->bits))
+        return other;
+    }
+    return std::nullopt;
   }
 
   void Permuted(const WeightSlot& slot, const Rows& ref, const Rows& got, const Sums& sums,
@@ -325,6 +352,10 @@ class Comparer : WeightPlaces {
         raw.found = "their rows in another order";
         edit.change = WeightChange::kPairsToHalves;
         break;
+      case WeightState::kZeroPoints:
+        TellZeroPoints(id, raw);
+        has_edit = false;
+        break;
       case WeightState::kMissing:
         raw.what = id.part == Part::kBias ? "the bias is dropped" : "the weight is not there";
         raw.found = "nothing";
@@ -336,6 +367,12 @@ class Comparer : WeightPlaces {
         raw.expected = "the checkpoint's numbers";
         raw.found = fmt::format("correlation {:.3f}", result.correlation);
         raw.what = "holds other numbers";
+        if (const auto shift = RowShiftOf(id)) {
+          raw.expected = "row p for position p";
+          raw.found =
+              fmt::format("row p for position p {} {}", *shift > 0 ? "+" : "-", std::abs(*shift));
+          raw.what = "the rows are shifted: each holds the numbers of another position";
+        }
         if (result.not_finite > 0) {
           raw.what = "holds numbers that are not finite";
           raw.found = fmt::format("{} that are NaN or infinite", result.not_finite);
@@ -365,12 +402,59 @@ class Comparer : WeightPlaces {
     out_.Add(std::move(raw));
   }
 
+  // Of a table by positions: row r holds the numbers of position r + shift. Rows that were rolled
+  // around may hold anything.
+  std::optional<int64_t> RowShiftOf(const WeightId& id) const {
+    if (id.role != Role::kEmbedPositions || id.part != Part::kWeight) return std::nullopt;
+    bool known = false;
+    const auto got = Found(id, known);
+    const Rows ref = OfReference(ReferenceOf(id), nullptr);
+    constexpr int64_t kMostShift = 16;
+    if (!got || got->rows != ref.rows || got->cols != ref.cols || ref.rows < 2 * kMostShift)
+      return std::nullopt;
+    const auto stands = [&](int64_t shift) {
+      for (int64_t r = std::max<int64_t>(0, -shift); r < std::min(ref.rows, ref.rows - shift); ++r)
+        if (got->Row(r) != ref.Row(r + shift)) return false;
+      return true;
+    };
+    for (int64_t shift = 1; shift <= kMostShift; ++shift)
+      for (const int64_t signed_shift : {shift, -shift})
+        if (stands(signed_shift)) return signed_shift;
+    return std::nullopt;
+  }
+
+  void TellZeroPoints(const WeightId& id, RawFinding& raw) const {
+    const StoredMatrix& matrix = found().matrices.at(id).matrix;
+    const Rows ref = OfReference(ReferenceOf(id), NormOf(id));
+    const auto shifts = ZeroShiftsOf(graph_, matrix, ref);
+    if (!shifts) return;
+    const auto all = static_cast<int64_t>(shifts->steps.size());
+    std::string which = "the zero points are";
+    if (shifts->off < all) which = fmt::format("zero points ({} of {}) are", shifts->off, all);
+    if (const auto steps = shifts->same) {
+      const int by = std::abs(*steps);
+      const std::string number = by == 1 ? "one" : fmt::format("{}", by);
+      raw.what = fmt::format("{} {} {} than those of its codes", which, number,
+                             *steps < 0 ? "more" : "less");
+    } else {
+      raw.what = fmt::format("{} not those of its codes", which);
+    }
+    raw.expected = "zero points under which the codes follow the checkpoint's numbers";
+    raw.found =
+        matrix.codes->zeros >= 0
+            ? "others"
+            : fmt::format("none stored, so that the operator takes {:g}", matrix.codes->zero);
+  }
+
   void TellExchange(const ExchangeFinding& finding, const std::vector<WeightSlot>& slots) {
     RawFinding raw = finding.raw;
+    // Each holds what the next one should.
     for (const Exchange& exchange : finding.exchanges)
-      for (const WeightId& id : exchange)
+      for (size_t i = 0; i < exchange.size(); ++i)
         for (const WeightSlot& slot : slots)
-          if (slot.id == id) MendWeight(*this, slot, WeightState::kOther, raw);
+          if (slot.id == exchange[i])
+            MendWeight(*this, slot, WeightState::kOther, raw,
+                       &exchange[(i + exchange.size() - 1) % exchange.size()]);
     out_.Add(std::move(raw));
   }
 

@@ -20,9 +20,10 @@ std::string_view FindingKindName(FindingKind kind) {
 }
 
 std::string_view WeightStateName(WeightState state) {
-  constexpr std::string_view kNames[] = {
-      "equal",      "rounded", "quantized", "scaled",     "offset",  "zeroed",  "another weight",
-      "transposed", "pairs",   "halves",    "equivalent", "differs", "missing", "not found"};
+  constexpr std::string_view kNames[] = {"equal",   "rounded", "quantized",      "scaled",
+                                         "offset",  "zeroed",  "another weight", "transposed",
+                                         "pairs",   "halves",  "equivalent",     "zero points",
+                                         "differs", "missing", "not found"};
   return kNames[static_cast<size_t>(state)];
 }
 

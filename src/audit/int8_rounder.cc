@@ -65,6 +65,11 @@ void TheirInputs::Append(const std::string& name, int64_t columns, std::span<con
   value.rows.insert(value.rows.end(), rows.begin(), rows.end());
 }
 
+void TheirInputs::CutBack(int64_t length) {
+  for (auto& [name, value] : values_)
+    value.rows.resize(std::min(value.rows.size(), static_cast<size_t>(length) * value.columns));
+}
+
 const float* TheirInputs::Row(const Value& value, int64_t position, size_t columns) {
   const size_t begin = static_cast<size_t>(position) * columns;
   const bool known = value.columns == columns && begin + columns <= value.rows.size();

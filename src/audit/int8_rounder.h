@@ -51,6 +51,8 @@ class TheirInputs {
   TheirInputs& operator=(const TheirInputs&) = delete;
   // The next positions' rows of a value: [rows, columns] of the numbers given.
   void Append(const std::string& name, int64_t columns, std::span<const float> rows);
+  // Forgets what was at positions from `length` on.
+  void CutBack(int64_t length);
 
  private:
   friend class Int8Rounder;

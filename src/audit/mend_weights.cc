@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "audit/decoder.h"
+#include "audit/mend_codes.h"
 #include "base/dtype.h"
 
 namespace lockstep {
@@ -14,18 +15,19 @@ class Mender : WeightPlaces {
   explicit Mender(const WeightPlaces& places) : WeightPlaces(places) {}
 
   // What repairs it, or why nothing does.
-  void Mend(const WeightSlot& slot, WeightState state, RawFinding& raw) const {
+  void Mend(const WeightSlot& slot, WeightState state, RawFinding& raw,
+            const WeightId* holder) const {
     const WeightId& id = slot.id;
     const bool coded = id.part == Part::kWeight && CodesOf(id) != nullptr;
     if (state == WeightState::kMissing) {
       if (!InsertBias(slot, raw))
         raw.how_to = "export again with an exporter that keeps it: the graph adds no such term";
-    } else if (!(coded ? RepairScales(slot, raw) : Repair(slot, raw))) {
-      raw.how_to = coded
-                       ? "export again from the checkpoint: the codes themselves are not those of "
-                         "its numbers"
-                       : "export again from the checkpoint: the graph keeps it in a form that "
-                         "cannot be written in place";
+    } else if (coded) {
+      MendCodes(*this, slot, state, raw, holder);
+    } else if (!Repair(slot, raw)) {
+      raw.how_to =
+          "export again from the checkpoint: the graph keeps it in a form that cannot be written "
+          "in place";
     }
   }
 
@@ -176,74 +178,6 @@ class Mender : WeightPlaces {
     return true;
   }
 
-  // Scales that make the codes that are there follow the reference again: per block, one under
-  // which they are the nearest, else the one with the least squared error. False when the codes are
-  // not sound with these either: a code, a zero point or an order that is wrong is no matter of
-  // scales.
-  bool RepairScales(const WeightSlot& slot, RawFinding& raw) const {
-    const auto found = this->found().matrices.find(slot.id);
-    if (found == this->found().matrices.end() || !found->second.matrix.codes) return false;
-    StoredMatrix matrix = found->second.matrix;
-    const BlockCodes codes = *matrix.codes;
-    const OnnxTensor& scales = graph_.model().tensors()[static_cast<size_t>(codes.scales)];
-    const Rows ref = OfReference(ReferenceOf(slot.id), nullptr);
-    if (ref.rows != matrix.rows || ref.cols != matrix.cols) return false;
-    matrix.codes->unit_scales = true;
-    const ConstantView view{.tensor = codes.scales,
-                            .shape = {matrix.rows, codes.blocks},
-                            .strides = {matrix.row_step * codes.blocks, 1},
-                            .offset = matrix.first_row * codes.blocks};
-    std::vector<float> fitted;
-    Sums sums;
-    // The codes with a row's fitted scales, as they will be stored.
-    std::vector<float> refitted(static_cast<size_t>(matrix.rows * matrix.cols));
-    for (int64_t r = 0; r < matrix.rows; ++r) {
-      const std::span<float> row(refitted.data() + r * matrix.cols,
-                                 static_cast<size_t>(matrix.cols));
-      matrix.ReadRow(graph_, r, row.data());
-      const std::vector<float> want = ref.Row(r);
-      for (int64_t b = 0; b < codes.blocks; ++b) {
-        const auto begin = static_cast<size_t>(b * codes.block);
-        const auto end = static_cast<size_t>(std::min(matrix.cols, (b + 1) * codes.block));
-        const auto nearest = NearestScale(std::span(want).subspan(begin, end - begin),
-                                          row.subspan(begin, end - begin));
-        double cw = 0, cc = 0;
-        for (size_t c = begin; c < end; ++c) {
-          cw += double{row[c]} * double{want[c]};
-          cc += double{row[c]} * double{row[c]};
-        }
-        fitted.push_back(AsStored(nearest ? *nearest : cc > 0 ? cw / cc : 0, scales.type));
-        for (size_t c = begin; c < end; ++c) row[c] *= fitted.back();
-      }
-      sums.Add(want, row);
-    }
-    const Rows mended{matrix.rows, matrix.cols, [&](int64_t row, float* out) {
-                        std::copy_n(refitted.data() + row * matrix.cols, matrix.cols, out);
-                      }};
-    if (!AreSoundCodes(sums, codes.bits) ||
-        !EveryBlockFollows(ref, mended, codes.bits, codes.block) ||
-        scales.elements < view.elements())
-      return false;
-    // Where other rows read these scales, their weight would change as well.
-    for (const auto& [id, other] : this->found().matrices)
-      if (!(id == slot.id) && other.matrix.codes && other.matrix.codes->scales == codes.scales &&
-          other.matrix.first_row == matrix.first_row && !(OneTable(id) && OneTable(slot.id)))
-        return false;
-    auto patch = PatchOf(graph_, view, fitted);
-    if (!patch) return false;
-    raw.patch.tensors.push_back(*std::move(patch));
-    raw.what = "the codes are right, and their scales are not";
-    raw.expected = "scales under which the codes follow the checkpoint's numbers";
-    raw.found = "others";
-    return true;
-  }
-
-  static float AsStored(double scale, OnnxType type) {
-    const auto single = static_cast<float>(scale);
-    if (type == OnnxType::kFloat16) return ToFloat(ToFloat16(single));
-    return type == OnnxType::kBFloat16 ? ToFloat(ToBFloat16(single)) : single;
-  }
-
   OnnxType TypeOfSums(const FoundMatrix& matrix) const {
     const int tensor =
         matrix.matrix.codes ? matrix.matrix.codes->scales : matrix.matrix.values.tensor;
@@ -254,8 +188,8 @@ class Mender : WeightPlaces {
 }  // namespace
 
 void MendWeight(const WeightPlaces& places, const WeightSlot& slot, WeightState state,
-                RawFinding& raw) {
-  Mender(places).Mend(slot, state, raw);
+                RawFinding& raw, const WeightId* holder) {
+  Mender(places).Mend(slot, state, raw, holder);
 }
 
 }  // namespace lockstep

@@ -197,17 +197,22 @@ TEST(Repair, AConfigurationOfAnotherShapeIsLeftAndSaid) {
   }
 }
 
-// A matrix in 4-bit codes, blocks of 16, in the place of a MatMul's.
+// A matrix in codes of 4 or 8 bits, blocks of 16, in the place of a MatMul's.
 struct Codes {
   std::vector<std::byte> bytes;
   std::vector<double> scales;
+  std::vector<std::byte> zeros;  // empty: none are stored
+  int64_t zero_bytes = 0;        // that all rows' zero points take
 };
 
-void Quantize(const OnnxModel& m, size_t node, OnnxPatch& p, void (*spoil)(Codes& codes)) {
+void Quantize(const OnnxModel& m, size_t node, OnnxPatch& p, void (*spoil)(Codes& codes),
+              int64_t bits = 4) {
   const OnnxTensor& tensor = MatrixAt(m, node);
   const std::vector<double> numbers = *ReadDoubles(tensor);
   const int64_t cols = tensor.dims[0], rows = tensor.dims[1], block = 16;
-  Codes codes{std::vector<std::byte>(static_cast<size_t>(rows * cols / 2)), {}};
+  Codes codes{std::vector<std::byte>(static_cast<size_t>(rows * cols * bits / 8)), {}, {}};
+  codes.zero_bytes = rows * ((cols / block * bits + 7) / 8);
+  const int zero = 1 << (bits - 1);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t b = 0; b < cols / block; ++b) {
       const auto at = [&](int64_t c) {
@@ -216,12 +221,13 @@ void Quantize(const OnnxModel& m, size_t node, OnnxPatch& p, void (*spoil)(Codes
       double largest = 0;
       for (int64_t c = 0; c < block; ++c)
         if (std::abs(at(c)) > std::abs(largest)) largest = at(c);
-      const double scale = largest / -8;
+      const double scale = largest / -zero;
       codes.scales.push_back(scale);
       for (int64_t c = 0; c < block; ++c) {
-        const int code = std::min(15, static_cast<int>(std::lround(at(c) / scale)) + 8);
-        codes.bytes[static_cast<size_t>((r * cols + b * block + c) / 2)] |=
-            static_cast<std::byte>(code << (c % 2 * 4));
+        const int code =
+            std::min(2 * zero - 1, static_cast<int>(std::lround(at(c) / scale)) + zero);
+        codes.bytes[static_cast<size_t>((r * cols + b * block + c) * bits / 8)] |=
+            static_cast<std::byte>(code << (c * bits % 8));
       }
     }
   spoil(codes);
@@ -231,7 +237,7 @@ void Quantize(const OnnxModel& m, size_t node, OnnxPatch& p, void (*spoil)(Codes
                      .op_type = "Constant",
                      .outputs = {name + "_codes"},
                      .value = OnnxPatch::Node::Value{
-                         OnnxType::kUInt8, {rows, cols / block, block / 2}, codes.bytes}});
+                         OnnxType::kUInt8, {rows, cols / block, block * bits / 8}, codes.bytes}});
   p.nodes.push_back(
       {.after = after,
        .op_type = "Constant",
@@ -239,15 +245,25 @@ void Quantize(const OnnxModel& m, size_t node, OnnxPatch& p, void (*spoil)(Codes
        .value = OnnxPatch::Node::Value{OnnxType::kFloat,
                                        {rows, cols / block},
                                        *EncodeNumbers(codes.scales, OnnxType::kFloat)}});
+  std::vector<std::string> inputs = {std::string(m.nodes()[node].Input(0)), name + "_codes",
+                                     name + "_scales"};
+  if (!codes.zeros.empty()) {
+    inputs.push_back(name + "_zeros");
+    p.nodes.push_back(
+        {.after = after,
+         .op_type = "Constant",
+         .outputs = {inputs.back()},
+         .value = OnnxPatch::Node::Value{OnnxType::kUInt8, {codes.zero_bytes}, codes.zeros}});
+  }
   const std::string out = m.nodes()[node].outputs[0];
   p.results.push_back({.node = node, .slot = 0, .value = out + "_plain"});
   p.nodes.push_back(
       {.after = node,
        .op_type = "MatMulNBits",
        .domain = "com.microsoft",
-       .inputs = {std::string(m.nodes()[node].Input(0)), name + "_codes", name + "_scales"},
+       .inputs = inputs,
        .outputs = {out},
-       .attributes = {{"K", cols}, {"N", rows}, {"bits", 4}, {"block_size", block}}});
+       .attributes = {{"K", cols}, {"N", rows}, {"bits", bits}, {"block_size", block}}});
 }
 
 constexpr size_t kDown = 4;  // the MatMul of the first down_proj
@@ -316,6 +332,105 @@ TEST(RepairScales, WrongCodesAreToBeExportedAgain) {
     EXPECT_TRUE(plan.changes.empty()) << plan.changes[0];
     ASSERT_EQ(plan.left.size(), 1u) << All(pair.report);
     EXPECT_NE(plan.left[0].find("export again"), std::string::npos) << plan.left[0];
+  }
+}
+
+void Fill(Codes& codes, int zeros) {
+  codes.zeros.assign(static_cast<size_t>(codes.zero_bytes), static_cast<std::byte>(zeros));
+}
+
+TEST(RepairZeros, StoredOnesThatAreRightAreNoFault) {
+  const Faulty faulty([](const OnnxModel& m, OnnxPatch& p) {
+    Quantize(m, NodeOf(m, "MatMul", kDown), p, [](Codes& codes) { Fill(codes, 0x88); });
+  });
+  const Pair pair = faulty.LookAt();
+  EXPECT_TRUE(pair.report.healthy()) << All(pair.report);
+}
+
+// Off by one they keep a correlation that sound codes have as well.
+TEST(RepairZeros, OffByOneTheyAreNamedAndWrittenBack) {
+  struct Case {
+    void (*inject)(const OnnxModel& m, OnnxPatch& p);
+    const char* what;
+  };
+  const Case cases[] = {
+      {[](const OnnxModel& m, OnnxPatch& p) {
+         Quantize(m, NodeOf(m, "MatMul", kDown), p, [](Codes& codes) { Fill(codes, 0x99); });
+       },
+       "the zero points are one more than those of its codes"},
+      {[](const OnnxModel& m, OnnxPatch& p) {
+         Quantize(m, NodeOf(m, "MatMul", kDown), p, [](Codes& codes) { Fill(codes, 0x66); });
+       },
+       "the zero points are 2 less than those of its codes"},
+      {[](const OnnxModel& m, OnnxPatch& p) {
+         Quantize(
+             m, NodeOf(m, "MatMul", kDown), p, [](Codes& codes) { Fill(codes, 0x81); }, 8);
+       },
+       "the zero points are one more than those of its codes"},
+      {[](const OnnxModel& m, OnnxPatch& p) {
+         Quantize(
+             m, NodeOf(m, "MatMul", kDown), p,
+             [](Codes& codes) {
+               Fill(codes, 0x80);
+               codes.zeros[3] = std::byte{0x7f};
+             },
+             8);
+       },
+       ") are one less than those of its codes"},
+  };
+  for (const Case& one : cases) {
+    const Faulty faulty(one.inject);
+    const Pair pair = faulty.LookAt();
+    EXPECT_EQ(pair.report.weights.at(kDownProj).state, WeightState::kZeroPoints);
+    EXPECT_NE(All(pair.report).find(one.what), std::string::npos) << All(pair.report);
+    const AuditReport mended = faulty.Mended(pair);
+    EXPECT_TRUE(mended.healthy()) << All(mended);
+    EXPECT_EQ(mended.weights.at(kDownProj).state, WeightState::kQuantized);
+  }
+}
+
+TEST(RepairZeros, WhereNoneAreStoredTheSentenceSaysSo) {
+  const Faulty faulty([](const OnnxModel& m, OnnxPatch& p) {
+    Quantize(
+        m, NodeOf(m, "MatMul", kDown), p,
+        [](Codes& codes) {
+          for (std::byte& b : codes.bytes)
+            b = static_cast<std::byte>(std::max(0, std::to_integer<int>(b) - 1));
+        },
+        8);
+  });
+  const Pair pair = faulty.LookAt();
+  EXPECT_EQ(pair.report.weights.at(kDownProj).state, WeightState::kZeroPoints) << All(pair.report);
+  const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
+  EXPECT_TRUE(plan.changes.empty());
+  ASSERT_EQ(plan.left.size(), 1u) << All(pair.report);
+  EXPECT_NE(plan.left[0].find("no zero points are stored"), std::string::npos) << plan.left[0];
+}
+
+constexpr size_t kOtherDown = 9;  // of the second layer
+const WeightId kOtherDownProj{Role::kDownProj, Part::kWeight, 1, -1};
+
+// With their scales, or the codes alone.
+TEST(RepairCodes, ExchangedOnesAreExchangedBack) {
+  for (const bool scales : {true, false}) {
+    SCOPED_TRACE(scales);
+    static bool with_scales;
+    with_scales = scales;
+    const Faulty faulty([](const OnnxModel& m, OnnxPatch& p) {
+      const auto keep = [](Codes&) {};
+      Quantize(m, NodeOf(m, "MatMul", kDown), p, keep);
+      Quantize(m, NodeOf(m, "MatMul", kOtherDown), p, keep);
+      ASSERT_EQ(p.nodes.size(), 6u);
+      std::swap(p.nodes[0].value, p.nodes[3].value);
+      if (with_scales) std::swap(p.nodes[1].value, p.nodes[4].value);
+    });
+    const Pair pair = faulty.LookAt();
+    EXPECT_NE(All(pair.report).find("exchanged with those of layer 1"), std::string::npos)
+        << All(pair.report);
+    const AuditReport mended = faulty.Mended(pair);
+    EXPECT_TRUE(mended.healthy()) << All(mended);
+    EXPECT_EQ(mended.weights.at(kDownProj).state, WeightState::kQuantized);
+    EXPECT_EQ(mended.weights.at(kOtherDownProj).state, WeightState::kQuantized);
   }
 }
 

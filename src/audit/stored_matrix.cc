@@ -31,15 +31,9 @@ void ReadCodes(const Graph& graph, const StoredMatrix& matrix, int64_t row, floa
     graph.Read(codes.zeros, stored * codes.blocks, 1, codes.blocks, zeros.data());
   } else if (codes.zeros >= 0) {
     const auto packed = BytesOf(graph, codes.zeros);
-    const int64_t row_bytes = (codes.blocks * codes.bits + 7) / 8;
-    const int64_t per_expert = std::max<int64_t>(matrix.expert_rows, 1);
-    for (int64_t b = 0; b < codes.blocks; ++b) {
-      const int64_t at = codes.zeros_along_rows
-                             ? stored / per_expert * ((per_expert * codes.bits + 7) / 8) * 8 +
-                                   stored % per_expert * codes.bits
-                             : stored * row_bytes * 8 + b * codes.bits;
-      zeros[static_cast<size_t>(b)] = static_cast<float>(CodeAt(packed, at, codes.bits));
-    }
+    for (int64_t b = 0; b < codes.blocks; ++b)
+      zeros[static_cast<size_t>(b)] =
+          static_cast<float>(CodeAt(packed, ZeroBitOf(matrix, row, b), codes.bits));
   }
   const auto bytes = BytesOf(graph, matrix.values.tensor);
   for (int64_t c = 0; c < matrix.cols; ++c) {
@@ -51,6 +45,16 @@ void ReadCodes(const Graph& graph, const StoredMatrix& matrix, int64_t row, floa
 }
 
 }  // namespace
+
+int64_t ZeroBitOf(const StoredMatrix& matrix, int64_t row, int64_t block) {
+  const BlockCodes& codes = *matrix.codes;
+  const int64_t stored = matrix.first_row + row * matrix.row_step;
+  if (!codes.zeros_along_rows)
+    return stored * ((codes.blocks * codes.bits + 7) / 8) * 8 + block * codes.bits;
+  const int64_t per_expert = std::max<int64_t>(matrix.expert_rows, 1);
+  return stored / per_expert * ((per_expert * codes.bits + 7) / 8) * 8 +
+         stored % per_expert * codes.bits;
+}
 
 void StoredMatrix::ReadRow(const Graph& graph, int64_t row, float* out) const {
   if (codes) {

@@ -39,4 +39,7 @@ struct StoredMatrix {
   StoredMatrix Rows(int64_t first, int64_t count, int64_t step = 1) const;
 };
 
+// Where the zero point of a row's block lies among packed ones, in bits.
+int64_t ZeroBitOf(const StoredMatrix& matrix, int64_t row, int64_t block);
+
 }  // namespace lockstep

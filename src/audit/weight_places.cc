@@ -61,6 +61,35 @@ Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix) {
           [&graph, matrix](int64_t row, float* out) { matrix.ReadRow(graph, row, out); }};
 }
 
+Rows OfCodes(const Graph& graph, StoredMatrix codes, const StoredMatrix& scales) {
+  codes.codes->unit_scales = true;
+  return {codes.rows, codes.cols, [&graph, codes, scales](int64_t row, float* out) {
+            const BlockCodes& kept = *codes.codes;
+            codes.ReadRow(graph, row, out);
+            std::vector<float> each(static_cast<size_t>(kept.blocks));
+            graph.Read(scales.codes->scales,
+                       (scales.first_row + row * scales.row_step) * kept.blocks, 1, kept.blocks,
+                       each.data());
+            for (int64_t c = 0; c < codes.cols; ++c)
+              out[c] *= each[static_cast<size_t>(std::min(c / kept.block, kept.blocks - 1))];
+          }};
+}
+
+bool AlikeKept(const Graph& graph, const StoredMatrix& a, const StoredMatrix& b) {
+  if (!a.codes || !b.codes) return false;
+  const BlockCodes &x = *a.codes, &y = *b.codes;
+  const auto same_type = [&](int one, int other) {
+    if (one < 0 || other < 0) return one < 0 && other < 0;
+    const auto& tensors = graph.model().tensors();
+    return tensors[static_cast<size_t>(one)].type == tensors[static_cast<size_t>(other)].type;
+  };
+  return a.rows == b.rows && a.cols == b.cols && x.bits == y.bits && x.block == y.block &&
+         x.row_bits == y.row_bits && x.row_bits % 8 == 0 && x.blocks == y.blocks &&
+         x.zero == y.zero && x.is_signed == y.is_signed && x.zeros_packed == y.zeros_packed &&
+         !x.zeros_along_rows && !y.zeros_along_rows && same_type(x.scales, y.scales) &&
+         same_type(x.zeros, y.zeros) && same_type(a.values.tensor, b.values.tensor);
+}
+
 const WeightView& WeightPlaces::ReferenceOf(const WeightId& id) const {
   const WeightView* view = reference_.weights.Find(id);
   if (view == nullptr && id == kHead) view = reference_.weights.Find(kTable);

@@ -18,6 +18,11 @@ Rows OfReference(const WeightView& view, const NormSpec* norm);
 Rows OfVector(const Graph& graph, const ConstantView& vector);
 Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix);
 
+// The codes of one matrix, its zero points too, under the scales of another of the same layout.
+Rows OfCodes(const Graph& graph, StoredMatrix codes, const StoredMatrix& scales);
+// Both are kept as codes of the same layout, row by row in whole bytes.
+bool AlikeKept(const Graph& graph, const StoredMatrix& a, const StoredMatrix& b);
+
 class WeightPlaces {
  public:
   static constexpr WeightId kHead{Role::kLmHead, Part::kWeight, -1, -1};

@@ -63,9 +63,10 @@ std::string DiagnosisText(const Diagnosis& d, std::string_view reference,
                        Scientific(d.first->max_abs));
     if (d.first->tap)
       out += fmt::format(
-          "           first inside the model at {}{}\n",
+          "           first inside the model at {}{}{}\n",
           TapName(d.first->tap->tap, d.first->tap->layer),
-          d.first->operation.empty() ? "" : fmt::format(", made by {}", d.first->operation));
+          d.first->operation.empty() ? "" : fmt::format(", made by {}", d.first->operation),
+          d.first->decoding ? ", in a greedy step: inside the prompt's own call all agrees" : "");
   }
   const std::vector<Cause>& told = d.causes.empty() ? d.nearest : d.causes;
   if (!told.empty()) out += "\n" + Steps(d, told);

@@ -153,6 +153,7 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
     runs.push_back(std::move(run));
   }
   // Where only greedy steps differ (a window crossed by them), the prompt's taps agree: the next.
+  bool found_inside = false;
   for (size_t i = 0; inside != nullptr && i < differing; ++i) {
     const std::span<const RounderFor> rounding =
         rounded == nullptr ? std::span<const RounderFor>() : std::span(&options.rounding[i], 1);
@@ -161,7 +162,19 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
                                      options.least_tolerance));
     LS_TRY(const auto first, FirstDifferentTap(model, std::span(&runs[i], 1), pool, rounding,
                                                options.least_tolerance));
-    if (first) break;
+    found_inside = first.has_value();
+    if (found_inside) break;
+  }
+  // And where no prompt's own call differs, the calls of the steps of the first.
+  if (inside != nullptr && !found_inside && differing > 0) {
+    DecodingRun decoding;
+    if (rounded != nullptr) decoding.rounding = options.rounding[0];
+    LS_TRY(auto steps, inside->Decoding(runs[0], model, pool, progress, decoding.rounding,
+                                        options.least_tolerance));
+    if (steps) {
+      decoding.trace = *std::move(steps);
+      options.decoding = std::move(decoding);
+    }
   }
   LS_TRY(Diagnosis diagnosis, Diagnose(model, runs, options, pool, progress));
   if (inside != nullptr && diagnosis.first && diagnosis.first->tap)

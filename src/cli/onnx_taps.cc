@@ -1,6 +1,7 @@
 #include "cli/onnx_taps.h"
 
 #include <algorithm>
+#include <set>
 
 #include "audit/taps_of.h"
 #include "verify/bisect.h"
@@ -91,7 +92,7 @@ OnnxTaps::OnnxTaps(OnnxSubject& candidate, const FoundDecoder& decoder)
       int8_(RoundsToInt8(decoder)) {}
 
 template <typename Wanted>
-Result<std::map<std::string, TraceTensor>> OnnxTaps::Read(const PromptTrace& run,
+Result<std::map<std::string, TraceTensor>> OnnxTaps::Read(const PromptTrace& run, size_t prompt,
                                                           const Wanted& wanted,
                                                           const Progress& progress) {
   std::vector<std::string> names;
@@ -103,18 +104,68 @@ Result<std::map<std::string, TraceTensor>> OnnxTaps::Read(const PromptTrace& run
   }
   std::map<std::string, TraceTensor> taps;
   if (names.empty()) return taps;
-  LS_TRY(const auto given, candidate_.Intermediates(run.ids, names, progress));
+  LS_TRY(const auto session, candidate_.OpenWithOutputs(names));
+  std::map<std::string, TraceRows<float>> read;  // by value
+  std::set<std::string> lost;                    // without the shape of a tap, in some call
+  const auto take = [&](int64_t first, const OnnxRun& call) -> Status {
+    // Without a cache a call begins anew: of what it repeats nothing is taken.
+    const int64_t repeated = candidate_.contract().caches.empty() ? first : 0;
+    const int64_t count = call.length() - first + repeated;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const OrtTensor& value = call.extras()[i];
+      const auto rows = RowsOfTokens({value.shape(), value.Floats(0, value.elements())}, count);
+      if (!rows) {
+        lost.insert(names[i]);
+        continue;
+      }
+      const auto& numbers = std::get<std::vector<float>>(rows->values);
+      const auto columns = static_cast<size_t>(rows->shape.back());
+      read[names[i]].Append(numbers.data() + static_cast<size_t>(repeated) * columns,
+                            static_cast<size_t>(count - repeated), columns);
+    }
+    return {};
+  };
+  const std::span<const int32_t> ids(run.ids);
+  LS_RETURN_IF_ERROR(
+      candidate_.Along(*session, ids.first(prompt), ids.subspan(prompt), names, take, progress));
+  std::map<std::string, TraceTensor> tensors;
+  for (auto& [value, rows] : read)
+    if (!lost.contains(value) && rows.rows() == run.ids.size())
+      tensors[value] = std::move(rows).Take();
   for (const auto& [tap, value] : values_) {
     const auto place = ParseTapName(tap);
-    const auto at = given.find(value);
-    if (!place || !wanted(*place) || at == given.end()) continue;
-    if (auto rows = RowsOfTokens(at->second, static_cast<int64_t>(run.ids.size())))
-      taps[tap] = *std::move(rows);
+    const auto at = tensors.find(value);
+    if (place && wanted(*place) && at != tensors.end()) taps[tap] = at->second;
   }
   return taps;
 }
 
+Result<std::optional<PromptTrace>> OnnxTaps::Decoding(const PromptTrace& run,
+                                                      const Model& reference, ThreadPool& pool,
+                                                      const Progress& progress,
+                                                      const RounderFor& rounder,
+                                                      double least_tolerance) {
+  if (run.greedy.size() < 2) return std::nullopt;
+  PromptTrace steps{.name = run.name};
+  steps.ids = run.ids;
+  // The last token is not fed.
+  steps.ids.insert(steps.ids.end(), run.greedy.begin(), run.greedy.end() - 1);
+  const auto last = static_cast<int64_t>(run.greedy.size()) - 1;
+  if (std::vector<double> logits = run.StepLogits(last); !logits.empty())
+    steps.steps[0] = TraceTensor{{static_cast<int64_t>(logits.size())}, std::move(logits)};
+  LS_RETURN_IF_ERROR(
+      AddTo(steps, run.ids.size(), reference, pool, progress, rounder, least_tolerance));
+  if (steps.taps.empty()) return std::nullopt;
+  return steps;
+}
+
 Status OnnxTaps::AddTo(PromptTrace& run, const Model& reference, ThreadPool& pool,
+                       const Progress& progress, const RounderFor& rounder,
+                       double least_tolerance) {
+  return AddTo(run, run.ids.size(), reference, pool, progress, rounder, least_tolerance);
+}
+
+Status OnnxTaps::AddTo(PromptTrace& run, size_t prompt, const Model& reference, ThreadPool& pool,
                        const Progress& progress, const RounderFor& rounder,
                        double least_tolerance) {
   if (values_.empty()) return {};
@@ -128,7 +179,7 @@ Status OnnxTaps::AddTo(PromptTrace& run, const Model& reference, ThreadPool& poo
     return taps * width * static_cast<int64_t>(run.ids.size());
   };
   const auto read = [&](const auto& wanted) -> Status {
-    auto taps = Read(run, wanted, progress);
+    auto taps = Read(run, prompt, wanted, progress);
     if (!taps) {
       if (IsInterrupted(taps.error())) return tl::unexpected(std::move(taps).error());
       notes_.push_back(fmt::format("no values inside the graph: {}", taps.error().message));

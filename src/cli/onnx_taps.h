@@ -32,16 +32,28 @@ class OnnxTaps {
   Status AddTo(PromptTrace& run, const Model& reference, ThreadPool& pool, const Progress& progress,
                const RounderFor& rounder = {}, double least_tolerance = 0);
 
+  // `run` as one prompt: its ids and the tokens that it was fed step by step, with the values that
+  // the graph had in those calls, one behind the other, in taps, and the last step's logits. What
+  // only a cache spoils shows there, and nowhere in the prompt's own call. Absent where no step was
+  // taken or nothing can be read.
+  Result<std::optional<PromptTrace>> Decoding(const PromptTrace& run, const Model& reference,
+                                              ThreadPool& pool, const Progress& progress,
+                                              const RounderFor& rounder = {},
+                                              double least_tolerance = 0);
+
   // The node that computes a tap: `MatMul "/model/layers.0/mlp/gate_proj/MatMul"`; or nothing.
   std::string OperationAt(const TapPlace& place) const;
 
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
+  // AddTo, of ids whose first `prompt` come in one call, and the others one by one.
+  Status AddTo(PromptTrace& run, size_t prompt, const Model& reference, ThreadPool& pool,
+               const Progress& progress, const RounderFor& rounder, double least_tolerance);
   // Those that `wanted` says true of and that have the shape of a tap.
   template <typename Wanted>
-  Result<std::map<std::string, TraceTensor>> Read(const PromptTrace& run, const Wanted& wanted,
-                                                  const Progress& progress);
+  Result<std::map<std::string, TraceTensor>> Read(const PromptTrace& run, size_t prompt,
+                                                  const Wanted& wanted, const Progress& progress);
 
   OnnxSubject& candidate_;
   std::map<std::string, std::string> values_;  // TapName -> value

@@ -8,7 +8,9 @@
 #include <filesystem>
 
 #include "audit/audit.h"
+#include "base/testing.h"
 #include "cli/examine.h"
+#include "formats/onnx_write.h"
 #include "verify/bisect.h"
 #include "verify/probes.h"
 
@@ -185,6 +187,39 @@ TEST(OnnxTaps, ADiagnosisTellsThePlaceAndTheOperation) {
   ASSERT_TRUE(first.tap);
   EXPECT_EQ(TapName(first.tap->tap, first.tap->layer), "embedding");
   EXPECT_EQ(first.operation, "Mul \"/model/embed_tokens/Mul\"");
+}
+
+// Layers 0 and 1 keep each other's keys: the prompt is computed right, and no step behind it.
+TEST(OnnxTaps, WhatOnlyACacheSpoilsIsFoundInTheCallsOfTheSteps) {
+  if (!HaveRuntime()) GTEST_SKIP() << "no ONNX Runtime";
+  const auto model = OnnxModel::Open(kOnnx / "decoders/llama/genai");
+  ASSERT_TRUE(model) << model.error().message;
+  OnnxPatch patch;
+  for (const OnnxNode& node : model->nodes())
+    if (node.op_type == "GroupQueryAttention") {
+      const bool first = node.outputs.at(1) == "present.0.key";
+      patch.results.push_back({node.index, 1, first ? "present.1.key" : "present.0.key"});
+    }
+  ASSERT_EQ(patch.results.size(), 2u);
+  const TestFolder scratch;
+  const Status made = WriteOnnx(*model, patch, scratch / "swapped");
+  ASSERT_TRUE(made) << made.error().message;
+  ThreadPool pool(1);
+  auto reference = ReferenceSubject::Open(kOnnx / "decoders/llama", pool);
+  auto candidate = OnnxSubject::Open(scratch / "swapped", 1);
+  ASSERT_TRUE(reference && candidate);
+  ExamineOptions options;
+  options.diagnose.seconds = 2;
+  const auto examined = Examine(**reference, reference->get(), **candidate, options, pool, kGoOn);
+  ASSERT_TRUE(examined) << examined.error().message;
+  EXPECT_EQ(examined->verification.verdict, Verdict::kDiffers);
+  ASSERT_TRUE(examined->diagnosis && examined->diagnosis->first);
+  const FirstDifference& first = *examined->diagnosis->first;
+  EXPECT_GE(first.step, 1);
+  ASSERT_TRUE(first.tap);
+  EXPECT_TRUE(first.decoding);
+  EXPECT_EQ(TapName(first.tap->tap, first.tap->layer), "layers.0.attention");
+  EXPECT_EQ(first.operation.substr(0, 20), "GroupQueryAttention ");
 }
 
 TEST(OnnxTaps, WithoutTapsARunStaysAsItWas) {

@@ -76,6 +76,41 @@ Result<std::optional<std::string>> CompareUnresolved(RoundedReference& rounded,
       exact, first.prompts.size(), worst_share);
 }
 
+// In a call of another length sums are added up in another order, so that a number between two
+// codes may fall on the other one than in the whole prompt: what differs by a passage is compared
+// with the reference again, rounded as the candidate did in those very calls.
+Status ResolvePassages(RoundedReference& rounded, Subject& candidate, const VerifyOptions& options,
+                       Verification& v, const Progress& progress) {
+  const auto differs = [](const PassageComparison& p) { return p.verdict == Verdict::kDiffers; };
+  if (std::ranges::none_of(v.passages, differs)) return {};
+  LS_TRY(const ProbePlan plan, PlanProbes(rounded, candidate, options));
+  for (PassageComparison& passage : v.passages) {
+    if (!differs(passage)) continue;
+    const auto probe = std::ranges::find(plan.probes, passage.prompt, &Probe::name);
+    if (probe == plan.probes.end()) continue;
+    LS_TRY(PromptTrace ours, rounded.Run(*probe, progress));
+    LS_TRY(PromptTrace theirs, candidate.Run(*probe, progress));
+    const PlainRun plain{*probe, std::move(ours), std::move(theirs), {}, {}};
+    for (const Probe& asked : PassagesOf(plain, std::span(&passage.passage, 1), rounded.spec())) {
+      const auto passed = rounded.RunPassage(asked, progress);
+      if (!passed && IsInterrupted(passed.error())) return tl::unexpected(passed.error());
+      if (!passed) continue;
+      const PromptComparison compared =
+          CompareRuns(passed->reference, passed->candidate, asked.steps, {.reference = true});
+      if (!GivesLogits(compared)) continue;
+      passage.verdict = Verdict::kQuantizedActivations;
+      passage.max_abs = compared.max_abs();
+      passage.allowed = std::max(compared.tolerance, kEmulatedRounding);
+      passage.first_position.reset();
+      passage.sentence = fmt::format(
+          "the reference's formulas give its logits to {:.1e}, numbers between two codes rounded "
+          "as the candidate did in these calls",
+          compared.max_abs());
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::optional<OwnCodes>> CompareOnOwnCodes(const ReferenceSubject& reference,
@@ -151,6 +186,7 @@ Result<std::optional<OwnCodes>> CompareOnOwnCodes(const ReferenceSubject& refere
                   "do that, {}; {}; max |Δ| {:.2e} without that rounding, {:.2e} on the "
                   "checkpoint's weights",
                   *explained, TieWords(own.ties), own.plain, own.before));
+  LS_RETURN_IF_ERROR(ResolvePassages(rounded, candidate, options, v, progress));
   ConcludePassages(v);
   own.passage_alone = v.verdict == Verdict::kDiffers;
   return own;

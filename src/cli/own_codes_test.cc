@@ -92,6 +92,40 @@ TEST(OwnCodes, TheReferenceThatRoundsAsTheGraphDoesGivesItsLogitsEverywhere) {
   }
 }
 
+// A number between two codes may fall otherwise in a call of another length: it is asked there.
+TEST(OwnCodes, TheSameHoldsByEveryWayOfFillingTheCache) {
+  if (!HaveRuntime()) GTEST_SKIP() << "no ONNX Runtime";
+  for (const Export& e : Exports()) {
+    ThreadPool pool(1);
+    const auto reference = LoadModel(e.checkpoint);
+    auto onnx = OnnxSubject::Open(e.onnx, 1);
+    const auto golden = ReadTrace(e.checkpoint / "golden.safetensors");
+    ASSERT_TRUE(reference && onnx && golden);
+    const auto report = Audit(*reference, (*onnx)->model());
+    ASSERT_TRUE(report);
+    const auto weights = WithWeightsOf(*reference, (*onnx)->model(), *report);
+    ASSERT_TRUE(weights);
+    const auto subject = ReferenceSubject::Create(weights->model, {}, pool);
+    RoundedReference rounded(weights->rounds, *subject, **onnx, **onnx);
+    const std::vector<int32_t>& ids = golden->prompts.front().ids;
+    const auto count = static_cast<int64_t>(ids.size());
+    ASSERT_GT(count, 2);
+    for (const Passage passage : (*onnx)->Can().passages) {
+      Probe probe{.name = "by another way", .ids = ids, .steps = 3, .passage = passage};
+      if (passage == Passage::kChunked)
+        probe.parts = {1, count - 1};
+      else
+        probe.other = {3, 2, 1};
+      const auto passed = rounded.RunPassage(probe, kGoOn);
+      ASSERT_TRUE(passed) << passed.error().message;
+      const PromptComparison compared =
+          CompareRuns(passed->reference, passed->candidate, probe.steps);
+      EXPECT_EQ(compared.greedy_compared, 3);
+      EXPECT_LT(compared.max_abs(), kEmulatedRounding) << e.onnx << " " << compared.sentence;
+    }
+  }
+}
+
 TEST(OwnCodes, VerifySaysSoWithItsNumbers) {
   if (!HaveRuntime()) GTEST_SKIP() << "no ONNX Runtime";
   for (const Export& e : Exports()) {

@@ -72,6 +72,39 @@ Result<std::unique_ptr<TheirInputs>> RoundedReference::InputsAlong(const PromptT
   return inputs;
 }
 
+Result<RoundedReference::Passed> RoundedReference::RunPassage(const Probe& probe,
+                                                              const Progress& progress) {
+  if (names_.empty()) return UnsupportedError("no value of the graph says what was rounded");
+  if (session_ == nullptr) {
+    LS_TRY(session_, onnx_.OpenWithOutputs(names_));
+  }
+  TheirInputs inputs;
+  OnnxWatch watch{.names = names_};
+  watch.take = [&](const OnnxWatch::Seen& seen) -> Status {
+    const auto rows = RowsOfTokens({seen.shape, seen.numbers}, seen.tokens);
+    if (!rows)
+      return InputError("the value {} has the shape [{}], which is not {} rows",
+                        Quoted(names_[seen.value]), fmt::join(seen.shape, ", "), seen.tokens);
+    const auto columns = rows->shape.back();
+    inputs.Append(names_[seen.value], columns,
+                  std::span(std::get<std::vector<float>>(rows->values))
+                      .subspan(static_cast<size_t>(seen.begin * columns),
+                               static_cast<size_t>(seen.count * columns)));
+    return {};
+  };
+  watch.cut = [&](int64_t length) { inputs.CutBack(length); };
+  LS_TRY(PromptTrace theirs, onnx_.RunWatched(*session_, probe, watch, progress));
+  Probe whole = probe;
+  whole.passage = Passage::kWhole;
+  whole.measure_noise = true;
+  const Int8Rounder rounder(places_, subject_.model().weights, &inputs);
+  subject_.RoundWith(&rounder);
+  auto ours = subject_.Run(whole, progress);
+  subject_.RoundWith(nullptr);
+  if (!ours) return tl::unexpected(std::move(ours).error());
+  return Passed{*std::move(ours), std::move(theirs)};
+}
+
 Result<PromptTrace> RoundedReference::Run(const Probe& probe, const Progress& progress) {
   Probe asked = probe;
   asked.measure_noise = asked.hidden = false;

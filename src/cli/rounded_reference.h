@@ -39,6 +39,12 @@ class RoundedReference : public Subject {
   // be told, what is known of it, and a note.
   Result<std::unique_ptr<TheirInputs>> InputsAlong(const PromptTrace& theirs,
                                                    const Progress& progress);
+  // A probe that the candidate took by another way than whole, its numbers between two codes
+  // rounded as in those calls: the candidate's run, and the reference's own of the whole prompt.
+  struct Passed {
+    PromptTrace reference, candidate;
+  };
+  Result<Passed> RunPassage(const Probe& probe, const Progress& progress);
   const RoundedPlaces& places() const { return places_; }
 
   // Over all that was run, as long as both chose the same tokens.

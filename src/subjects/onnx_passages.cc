@@ -1,6 +1,7 @@
 #include "subjects/onnx_passages.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "subjects/onnx_run.h"
 
@@ -55,13 +56,38 @@ bool TakesBatch(const OnnxModel& model, const OnnxContract& contract) {
   return Feeds(contract, What::kPositions) && !AnyCache(contract, OnnxCache::Kind::kBuffer);
 }
 
+// What was watched in one call of `tokens` columns, of the first of `batch` sequences.
+Status Tell(const OnnxWatch* watch, const OnnxRun& run, int64_t batch, int64_t tokens,
+            int64_t begin, int64_t count) {
+  for (size_t i = 0; watch != nullptr && i < watch->names.size(); ++i) {
+    const OrtTensor& value = run.extras()[i];
+    std::vector<int64_t> shape = value.shape();
+    if (shape.empty() || shape[0] % batch != 0)
+      return UnsupportedError("a value inside the graph has no rows of each sequence");
+    shape[0] /= batch;
+    LS_RETURN_IF_ERROR(watch->take({.value = i,
+                                    .shape = std::move(shape),
+                                    .numbers = value.Floats(0, value.elements() / batch),
+                                    .tokens = tokens,
+                                    .begin = begin,
+                                    .count = count}));
+  }
+  return {};
+}
+
+std::span<const std::string> NamesOf(const OnnxWatch* watch) {
+  return watch == nullptr ? std::span<const std::string>() : std::span(watch->names);
+}
+
 class OnnxSequence : public PassageSequence {
  public:
-  OnnxSequence(OnnxRun run, const OrtSession::KeepGoing& keep_going)
-      : run_(std::move(run)), keep_going_(keep_going) {}
+  OnnxSequence(OnnxRun run, const OrtSession::KeepGoing& keep_going, const OnnxWatch* watch)
+      : run_(std::move(run)), keep_going_(keep_going), watch_(watch) {}
 
   Result<LogitRows> Append(std::span<const int32_t> ids, bool all) override {
-    LS_RETURN_IF_ERROR(run_.Append(ids, keep_going_));
+    LS_RETURN_IF_ERROR(run_.Append(ids, keep_going_, NamesOf(watch_)));
+    const auto count = static_cast<int64_t>(ids.size());
+    LS_RETURN_IF_ERROR(Tell(watch_, run_, 1, count, 0, count));
     if (all && run_.rows() != static_cast<int64_t>(ids.size()))
       return UnsupportedError("the graph gives logits of the last position alone");
     LogitRows out;
@@ -72,17 +98,22 @@ class OnnxSequence : public PassageSequence {
     return out;
   }
 
-  Status CutBack(int64_t length) override { return run_.CutBack(length); }
+  Status CutBack(int64_t length) override {
+    if (watch_ != nullptr) watch_->cut(length);
+    return run_.CutBack(length);
+  }
 
  private:
   OnnxRun run_;
   const OrtSession::KeepGoing keep_going_;
+  const OnnxWatch* watch_;
 };
 
 class OnnxBatch : public PassageBatch {
  public:
-  OnnxBatch(OnnxRun run, PaddingSide side, const OrtSession::KeepGoing& keep_going)
-      : run_(std::move(run)), side_(side), keep_going_(keep_going) {}
+  OnnxBatch(OnnxRun run, PaddingSide side, const OrtSession::KeepGoing& keep_going,
+            const OnnxWatch* watch)
+      : run_(std::move(run)), side_(side), keep_going_(keep_going), watch_(watch) {}
 
   Result<LogitRows> Append(std::span<const int32_t> first, std::span<const int32_t> second,
                            bool all) override {
@@ -92,11 +123,12 @@ class OnnxBatch : public PassageBatch {
       rows.push_back({.ids = {ids.begin(), ids.end()},
                       .padding = columns - ids.size(),
                       .left = side_ == PaddingSide::kLeft});
-    LS_RETURN_IF_ERROR(run_.AppendBatch(rows, keep_going_));
+    LS_RETURN_IF_ERROR(run_.AppendBatch(rows, keep_going_, NamesOf(watch_)));
     const auto count = static_cast<int64_t>(first.size());
     if (run_.rows() != static_cast<int64_t>(columns))
       return UnsupportedError("the graph gives logits of the last position alone");
     const int64_t begin = side_ == PaddingSide::kLeft ? run_.rows() - count : 0;
+    LS_RETURN_IF_ERROR(Tell(watch_, run_, 2, static_cast<int64_t>(columns), begin, count));
     LogitRows out;
     for (int64_t r = all ? 0 : count - 1; r < count; ++r) {
       const std::vector<float> row = run_.Row(begin + r);
@@ -109,6 +141,7 @@ class OnnxBatch : public PassageBatch {
   OnnxRun run_;
   PaddingSide side_;
   const OrtSession::KeepGoing keep_going_;
+  const OnnxWatch* watch_;
 };
 
 }  // namespace
@@ -130,22 +163,24 @@ std::vector<Passage> OnnxPassagesOf(const OnnxModel& model, const OnnxContract& 
 
 PassageMaker OnnxPassages(std::shared_ptr<const OrtRuntime> runtime, OrtSession& session,
                           const OnnxContract& contract, PaddingSide side,
-                          OrtSession::KeepGoing keep_going) {
+                          OrtSession::KeepGoing keep_going, const OnnxWatch* watch) {
   const auto start = [runtime = std::move(runtime), &session, &contract](
                          int64_t capacity, int64_t batch) -> Result<OnnxRun> {
     LS_TRY(OnnxRun run, OnnxRun::Start(runtime, session, contract, capacity, batch));
     run.AllowNoNumbers();
     return run;
   };
-  return {.sequence = [start,
-                       keep_going](int64_t capacity) -> Result<std::unique_ptr<PassageSequence>> {
+  // The sequence that is asked about is made first.
+  return {.sequence = [start, keep_going, watch](
+                          int64_t capacity) mutable -> Result<std::unique_ptr<PassageSequence>> {
             LS_TRY(OnnxRun run, start(capacity, 1));
-            return std::make_unique<OnnxSequence>(std::move(run), keep_going);
+            return std::make_unique<OnnxSequence>(std::move(run), keep_going,
+                                                  std::exchange(watch, nullptr));
           },
-          .batch = [start, side,
-                    keep_going](int64_t capacity) -> Result<std::unique_ptr<PassageBatch>> {
+          .batch = [start, side, keep_going,
+                    watch](int64_t capacity) -> Result<std::unique_ptr<PassageBatch>> {
             LS_TRY(OnnxRun run, start(capacity, 2));
-            return std::make_unique<OnnxBatch>(std::move(run), side, keep_going);
+            return std::make_unique<OnnxBatch>(std::move(run), side, keep_going, watch);
           }};
 }
 

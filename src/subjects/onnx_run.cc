@@ -103,7 +103,8 @@ Status OnnxRun::Append(std::span<const int32_t> ids, const OrtSession::KeepGoing
 }
 
 Status OnnxRun::AppendBatch(std::span<const PaddedRow> rows,
-                            const OrtSession::KeepGoing& keep_going) {
+                            const OrtSession::KeepGoing& keep_going,
+                            std::span<const std::string> extra) {
   LS_CHECK(rows.size() == masks_.size() && !rows.empty());
   const size_t columns = rows[0].ids.size() + rows[0].padding;
   std::vector<int32_t> ids;
@@ -119,7 +120,7 @@ Status OnnxRun::AppendBatch(std::span<const PaddedRow> rows,
     }
   }
   length_ += static_cast<int64_t>(columns);
-  return Call(ids, keep_going, {});
+  return Call(ids, keep_going, extra);
 }
 
 // As transformers counts them: padding takes no position, and is fed any.

@@ -34,7 +34,8 @@ class OnnxRun {
     size_t padding = 0;
     bool left = true;  // where the padding is
   };
-  Status AppendBatch(std::span<const PaddedRow> rows, const OrtSession::KeepGoing& keep_going);
+  Status AppendBatch(std::span<const PaddedRow> rows, const OrtSession::KeepGoing& keep_going,
+                     std::span<const std::string> extra = {});
 
   // Forgets every position from `length` on. Fails where a cache has let go of what lay before.
   Status CutBack(int64_t length);

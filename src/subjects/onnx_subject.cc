@@ -260,6 +260,22 @@ Result<std::unique_ptr<OrtSession>> OnnxSubject::OpenWithOutputs(
   return OrtSession::OpenBytes(runtime_, std::as_bytes(std::span(bytes)), options);
 }
 
+Result<PromptTrace> OnnxSubject::RunWatched(OrtSession& session, const Probe& probe,
+                                            const OnnxWatch& watch,
+                                            const Progress& progress) const {
+  return InTime(progress, [&](const Progress& timed) -> Result<PromptTrace> {
+    const auto count = static_cast<int64_t>(probe.ids.size());
+    const auto keep_going = [&] { return timed("reading its activations", count, count); };
+    const auto& limit = contract_.context_length;
+    const int64_t steps =
+        limit ? std::clamp<int64_t>(*limit - count + 1, 0, probe.steps) : probe.steps;
+    return TakePassage(
+        probe, steps,
+        OnnxPassages(runtime_, session, contract_, PaddingSideOf(model_), keep_going, &watch),
+        timed);
+  });
+}
+
 Status OnnxSubject::Along(OrtSession& session, std::span<const int32_t> ids,
                           std::span<const int32_t> tokens, std::span<const std::string> names,
                           const std::function<Status(int64_t first, const OnnxRun& run)>& take,

@@ -15,6 +15,7 @@
 #include "model/text_model.h"
 #include "ort/ort_session.h"
 #include "subjects/onnx_contract.h"
+#include "subjects/onnx_passages.h"
 #include "subjects/onnx_run.h"
 #include "verify/subject.h"
 
@@ -49,6 +50,10 @@ class OnnxSubject : public Subject {
                std::span<const std::string> names,
                const std::function<Status(int64_t first, const OnnxRun& run)>& take,
                const Progress& progress) const;
+
+  // Run by another way than whole, on such a copy.
+  Result<PromptTrace> RunWatched(OrtSession& session, const Probe& probe, const OnnxWatch& watch,
+                                 const Progress& progress) const;
 
   const OnnxModel& model() const { return model_; }
   const OnnxContract& contract() const { return contract_; }

@@ -214,6 +214,13 @@ class Search : private Trials {
     if (!out_.first) return {};
     LS_TRY(out_.first->tap, FirstDifferentTap(model_, candidate_, pool_, options_.rounding,
                                               options_.least_tolerance));
+    if (const auto& run = options_.decoding; run && !out_.first->tap) {
+      LS_TRY(out_.first->tap, FirstDifferentTap(model_, std::span(&run->trace, 1), pool_,
+                                                run->rounding ? std::span(&run->rounding, 1)
+                                                              : std::span<const RounderFor>(),
+                                                options_.least_tolerance));
+      out_.first->decoding = out_.first->tap.has_value();
+    }
     if (const auto& tap = out_.first->tap) {
       // After the last layer nothing is known: recordings lack that layer's own output.
       if (tap->tap == Tap::kEmbedding) first_layer_ = -1;
@@ -364,8 +371,11 @@ class Search : private Trials {
         out_.nearest.empty() ? "" : fmt::format("; the nearest leave {:.2e}", out_.after.max_abs),
         !out_.first || !out_.first->tap
             ? ""
-            : fmt::format("; the first that differs inside is {}",
-                          TapName(out_.first->tap->tap, out_.first->tap->layer)));
+            : fmt::format("; the first that differs inside is {}{}",
+                          TapName(out_.first->tap->tap, out_.first->tap->layer),
+                          out_.first->decoding ? ", when tokens are fed one by one behind what is "
+                                                 "cached (in the prompt's own call all agrees)"
+                                               : ""));
     return {};
   }
 

@@ -27,6 +27,13 @@
 
 namespace lockstep {
 
+// One of the candidate's runs, its prompt and the tokens fed after it as the ids, with the
+// intermediates of all those calls in taps.
+struct DecodingRun {
+  PromptTrace trace;
+  RounderFor rounding;  // what the candidate rounds on purpose; or nothing
+};
+
 struct DiagnoseOptions {
   std::vector<Hypothesis> audit;  // tried first: what a static look at the candidate suggests
   bool systematic = true;         // after the catalogue, edits generated from the spec's fields
@@ -39,6 +46,8 @@ struct DiagnoseOptions {
   // For each run (or none): what the candidate rounds on purpose, for the reference to round as
   // well, in every evaluation.
   std::vector<RounderFor> rounding;
+  // Where the first difference inside is looked for when all prompts agree inside.
+  std::optional<DecodingRun> decoding;
   // The tolerance is no less: two that round alike still differ in the order of their sums.
   double least_tolerance = 0;
 };
@@ -78,6 +87,7 @@ struct FirstDifference {
   int64_t position = 0;  // of the sequence
   double max_abs = 0;
   std::optional<TapPlace> tap;  // where the candidate's intermediates are known
+  bool decoding = false;        // the tap differs in the calls of greedy steps alone
   std::string operation;        // what computes the tap in the candidate; empty: not known
 };
 

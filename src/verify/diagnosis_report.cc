@@ -77,6 +77,7 @@ Json ToJson(const Diagnosis& d) {
                     {"max_abs", Number(d.first->max_abs)}};
     if (d.first->step >= 0) out["first"]["step"] = d.first->step;
     if (d.first->tap) out["first"]["tap"] = TapName(d.first->tap->tap, d.first->tap->layer);
+    if (d.first->decoding) out["first"]["decoding"] = true;
     if (!d.first->operation.empty()) out["first"]["operation"] = d.first->operation;
   }
   out["edits"] = d.hypotheses;
