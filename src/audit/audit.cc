@@ -39,6 +39,7 @@ Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
   else
     report.notes.push_back(
         "attention is built of elementary operators: its window, scale and RoPE were not compared");
+  CompareReach(reference, candidate, graph, report, collector);
   CompareConfig(reference, candidate, graph, report, collector);
   report.findings = std::move(collector).Join();
   return report;
