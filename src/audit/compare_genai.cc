@@ -273,7 +273,7 @@ class Genai {
         what = fmt::format("the checkpoint's {} does not act", setting.key);
       else if (given == nullptr)
         what = fmt::format("{} was added: the checkpoint is run without", setting.key);
-      else if (found != nullptr)
+      else if (theirs && *theirs != setting.runtime)
         what = fmt::format("another {}", setting.key);
       Differs(pointer, what, given != nullptr ? *given : AsJson(setting.form, setting.reference),
               found, acts_not ? "nothing: the runtime reads the key and does not use it" : "");

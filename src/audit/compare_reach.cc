@@ -26,7 +26,6 @@ class Reach {
         candidate_(candidate),
         graph_(graph),
         found_(report.decoder),
-        report_(report),
         out_(out) {}
 
   void Run() {
@@ -68,21 +67,14 @@ class Reach {
     if (!found.cos || found.cos->shape.size() != 2) return;
     const int64_t rows = found.cos->shape[0] - std::max<int64_t>(found.long_row, 0);
     const bool grows = rope->scaling && std::holds_alternative<DynamicScaling>(*rope->scaling);
-    if (rows >= promised_) {
-      if (grows && !told_grows_) {
-        told_grows_ = true;
-        report_.notes.push_back(fmt::format(
-            "the RoPE is dynamic, and a table of {} rows cannot stretch: prompts longer than {} "
-            "are wrong or fail; computing the frequencies in the graph needs another export",
-            rows, std::min(rows, spec_.max_position_embeddings)));
-      }
-      return;
-    }
+    // A dynamic RoPE has other frequencies at each length past its own: no row holds them.
+    if (rows >= promised_ && !grows) return;
     RawFinding raw{.kind = FindingKind::kRope, .layer = layer, .path = "mixer.rope"};
+    const int64_t right = grows ? std::min(rows, spec_.max_position_embeddings) : rows;
     raw.what = fmt::format("the table ends at row {}: prompts longer than {} are wrong or fail",
-                           rows, rows);
-    raw.expected = fmt::format("{} positions", promised_);
-    raw.found = fmt::format("{}", rows);
+                           rows, right);
+    raw.expected = grows ? "rows that stretch with the length" : fmt::format("{} rows", promised_);
+    raw.found = fmt::format("{} rows", rows);
     if (grows)
       raw.how_to =
           "export again with the frequencies computed in the graph: the RoPE is dynamic, and no "
@@ -221,10 +213,8 @@ class Reach {
   const OnnxModel& candidate_;
   const Graph& graph_;
   const FoundDecoder& found_;
-  AuditReport& report_;
   Collector& out_;
   int64_t promised_ = 0;  // positions
-  bool told_grows_ = false;
   std::set<int> seen_, reached_, bounded_;
 };
 
