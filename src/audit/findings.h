@@ -45,6 +45,8 @@ void CompareConfig(const Model& reference, const OnnxModel& candidate, const Gra
 // genai_config.json alone; of CompareConfig.
 void CompareGenai(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                   const Json& config, AuditReport& report, Collector& out);
+// Caches, masks and positions, layer against layer.
+void CompareWiring(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
 // How far the positions of the graph reach: rows of tables, bounds on position ids.
 void CompareReach(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                   AuditReport& report, Collector& out);
