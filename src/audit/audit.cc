@@ -34,11 +34,15 @@ Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
         candidate.path().string());
   TellStrangers(account, reference.spec, report, collector);
   // Attention that is built of elementary operators is not read.
-  if (operators)
+  if (operators) {
     CompareFacts(reference, graph, report, collector);
-  else
+    CompareWiring(reference.spec, graph, report, collector);
+  } else {
     report.notes.push_back(
         "attention is built of elementary operators: its window, scale and RoPE were not compared");
+    report.not_compared = {"attention masks", "position ids", "how caches go in and out"};
+  }
+  CompareReach(reference, candidate, graph, report, collector);
   CompareConfig(reference, candidate, graph, report, collector);
   report.findings = std::move(collector).Join();
   return report;

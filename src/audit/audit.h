@@ -99,6 +99,7 @@ struct AuditReport {
   std::vector<Finding> findings;
   std::map<WeightId, WeightResult> weights;  // every weight of the reference
   std::vector<std::string> notes;            // what could not be looked at. Sentences
+  std::vector<std::string> not_compared;     // what no audit compares, and what this one could not
   FoundDecoder decoder;                      // of an ONNX candidate
   int64_t strangers = 0;  // operators on the way to its logits that were not understood
 

@@ -42,6 +42,14 @@ void CompareFacts(const Model& reference, const Graph& graph, AuditReport& repor
 void CompareRopes(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
 void CompareConfig(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                    AuditReport& report, Collector& out);
+// genai_config.json alone; of CompareConfig.
+void CompareGenai(const Model& reference, const OnnxModel& candidate, const Graph& graph,
+                  const Json& config, AuditReport& report, Collector& out);
+// Caches, masks and positions, layer against layer.
+void CompareWiring(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
+// How far the positions of the graph reach: rows of tables, bounds on position ids.
+void CompareReach(const Model& reference, const OnnxModel& candidate, const Graph& graph,
+                  AuditReport& report, Collector& out);
 
 // EncodeNumbers for a repair: absent where a number is not finite, or would not be in this type.
 std::optional<std::vector<std::byte>> EncodeFinite(std::span<const double> numbers, OnnxType type);

@@ -128,7 +128,8 @@ Status RepairInPlace(const OnnxModel& candidate, const RepairPlan& plan) {
   if (!room)
     return InputError("{}: cannot be written to: {}", folder.string(), room.error().message);
   const fs::path fresh = room->path() / "model";
-  LS_RETURN_IF_ERROR(WriteRepair(candidate, plan, fresh));
+  // Files that no repair concerns stay where they are.
+  LS_RETURN_IF_ERROR(WriteOnnx(candidate, plan.patch, fresh, plan.texts, false));
   // A model that does not open takes nobody's place.
   if (const auto opened = OnnxModel::Open(fresh / candidate.path().filename()); !opened)
     return tl::unexpected(opened.error());

@@ -197,6 +197,36 @@ TEST(Repair, AConfigurationOfAnotherShapeIsLeftAndSaid) {
   }
 }
 
+// What lies in subfolders goes along; what leads out of the folder, or round in circles, does not.
+TEST(Repair, SubfoldersAreCopiedAndLinksThatLeadOutAreNot) {
+  const TestFolder scratch;
+  fs::copy(kGemma / "genai", scratch / "model");
+  fs::create_directories(scratch / "model/extra/deep/empty");
+  std::ofstream(scratch / "model/extra/deep/notes.txt") << "kept";
+  std::ofstream(scratch / "secret") << "outside";
+  fs::create_symlink(scratch / "secret", scratch / "model/extra/leak");
+  fs::create_symlink("deep/notes.txt", scratch / "model/extra/inside");
+  fs::create_directory_symlink("..", scratch / "model/extra/circle");
+  fs::create_directory_symlink(scratch.path(), scratch / "model/out");
+  const Pair pair = Look(kGemma / "checkpoint", scratch / "model");
+  const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
+  // Into a folder of the one that is copied: it holds no copy of itself.
+  for (const char* to : {"mended", "model/mended"}) {
+    const Status written = WriteRepair(pair.candidate, plan, scratch / to);
+    ASSERT_TRUE(written) << written.error().message;
+    const fs::path extra = scratch / to / "extra";
+    std::string text;
+    std::ifstream(extra / "deep/notes.txt") >> text;
+    EXPECT_EQ(text, "kept");
+    EXPECT_TRUE(fs::is_directory(extra / "deep/empty"));
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(extra / "inside")));
+    EXPECT_FALSE(fs::exists(fs::symlink_status(extra / "leak")));
+    EXPECT_FALSE(fs::exists(fs::symlink_status(extra / "circle")));
+    EXPECT_FALSE(fs::exists(fs::symlink_status(scratch / to / "out")));
+    EXPECT_FALSE(fs::exists(scratch / to / "mended"));
+  }
+}
+
 // A matrix in codes of 4 or 8 bits, blocks of 16, in the place of a MatMul's.
 struct Codes {
   std::vector<std::byte> bytes;

@@ -9,13 +9,17 @@
 #include <cstring>
 #include <utility>
 
+#include "base/disk_error.h"
+
 namespace lockstep {
 namespace {
 
 constexpr size_t kGathered = size_t{1} << 20;
 
-tl::unexpected<Error> Failed(const std::filesystem::path& path, const char* what) {
-  return InputError("{}: cannot be {}: {}", path.string(), what, strerror(errno));
+tl::unexpected<Error> Failed(const std::filesystem::path& path, const char* what,
+                             uint64_t bytes = 0) {
+  const int error = errno;
+  return InputError("{}: cannot be {}: {}", path.string(), what, WriteFailure(path, error, bytes));
 }
 
 }  // namespace
@@ -47,7 +51,7 @@ Status AtomicFile::Put(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Failed(path_, "written");
+    if (n <= 0) return Failed(path_, "written", bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return {};
@@ -82,7 +86,7 @@ Status AtomicFile::Overwrite(uint64_t offset, std::span<const std::byte> bytes) 
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return Failed(path_, "written");
+    if (n <= 0) return Failed(path_, "written", bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += static_cast<uint64_t>(n);
   }

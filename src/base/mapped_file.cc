@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/disk_error.h"
 #include "base/map_guard.h"
 
 namespace lockstep {
@@ -110,8 +111,10 @@ Status WriteFileAtomically(const std::filesystem::path& path,
     fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno != EEXIST) break;
   }
+  uint64_t left = 0;
+  for (const std::span<const std::byte> chunk : chunks) left += chunk.size();
   const auto fail = [&](const char* what) {
-    const std::string reason = strerror(errno);
+    const std::string reason = WriteFailure(path, errno, left);
     if (fd >= 0) {
       close(fd);
       unlink(temporary.c_str());
@@ -125,6 +128,7 @@ Status WriteFileAtomically(const std::filesystem::path& path,
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return fail("written");
       chunk = chunk.subspan(static_cast<size_t>(n));
+      left -= static_cast<uint64_t>(n);
     }
   }
   if (durability == Durability::kDurable && fsync(fd) != 0) return fail("written");

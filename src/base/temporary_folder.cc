@@ -59,6 +59,14 @@ bool Hold(const fs::path& path, int& lock) {
 
 }  // namespace
 
+bool IsTemporaryFolder(const fs::path& path) {
+  constexpr std::string_view kMark = ".lockstep-";
+  const std::string name = path.filename().string();
+  const size_t mark = name.rfind(kMark);
+  return name.starts_with('.') && mark != std::string::npos && mark > 0 &&
+         MakerOf(name, std::string_view(name).substr(0, mark + kMark.size())) != 0;
+}
+
 void RemoveOrphans(const fs::path& where, std::string_view stem) {
   const std::string prefix = PrefixOf(stem);
   std::error_code error;

@@ -29,6 +29,9 @@ class TemporaryFolder {
   int lock_ = -1;  // held while the maker lives: process ids come again, and differ by container
 };
 
+// Whether a folder of this name is one that Make made, whoever did: nobody's files are in it.
+bool IsTemporaryFolder(const std::filesystem::path& path);
+
 // Removes the folders in `where` that were made with this stem, by this user, in processes that are
 // gone.
 void RemoveOrphans(const std::filesystem::path& where, std::string_view stem);

@@ -1,6 +1,7 @@
 #include "cli/audit_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 
@@ -67,6 +68,8 @@ std::string AuditText(const AuditReport& report, bool verbose) {
                                     : fmt::format("   repair: {}\n", finding.how_to);
   }
   if (report.findings.empty()) out += "\n" + NothingFound(report) + "\n";
+  if (!report.not_compared.empty())
+    out += fmt::format("\nnot compared: {}\n", fmt::join(report.not_compared, "; "));
   if (verbose) {
     using enum Table::Align;
     Table table({"weight", "is", "max |Δ|", "correlation"}, {kLeft, kLeft, kRight, kRight});
@@ -99,6 +102,7 @@ Json AuditJson(const AuditReport& report) {
   }
   out["findings"] = std::move(findings);
   out["notes"] = report.notes;
+  out["not_compared"] = report.not_compared;
   return out;
 }
 

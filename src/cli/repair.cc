@@ -39,7 +39,8 @@ class FolderVerifier {
  public:
   explicit FolderVerifier(const std::filesystem::path& reference) : reference_(reference) {}
 
-  Result<Verification> Verify(const std::filesystem::path& folder) {
+  // `diagnoses`: where they differ, why.
+  Result<Examination> Examined(const std::filesystem::path& folder, bool diagnoses) {
     LS_TRY(const auto onnx, OnnxSubject::Open(folder, pool_.num_threads()));
     if (caching_ == nullptr) {
       LS_TRY(auto subject, ReferenceSubject::Open(reference_, pool_));
@@ -48,15 +49,13 @@ class FolderVerifier {
     }
     ExamineOptions options;
     options.verify.longest = kLongestProbe;
-    options.diagnoses = false;
+    options.diagnoses = diagnoses;
     ProgressLine line;
-    LS_TRY(Examination examination,
-           Examine(*caching_, checkpoint_, *onnx, options, pool_,
+    return Examine(*caching_, checkpoint_, *onnx, options, pool_,
                    [&](std::string_view doing, int64_t done, int64_t total) {
                      line.Show(fmt::format("{}: {}", folder.string(), doing), done, total);
                      return !WasInterrupted();
-                   }));
-    return std::move(examination.verification);
+                   });
   }
 
  private:
@@ -77,6 +76,37 @@ bool IsFurther(const Verification& before, const Verification& after) {
     return out;
   };
   return worst(after) > worst(before);
+}
+
+// A sentence for each cause that is not told yet; or where the two part, when no edit explains it.
+void AddCauses(const Diagnosis& diagnosis, std::vector<std::string>& left) {
+  const auto told = [&](const std::string& sentence) {
+    return std::any_of(left.begin(), left.end(), [&](const std::string& one) {
+      return one.find(sentence) != std::string::npos;
+    });
+  };
+  for (const Cause& cause : diagnosis.causes) {
+    const Hypothesis& hypothesis = cause.hypothesis;
+    if (told(hypothesis.sentence)) continue;
+    std::string is;
+    for (const FieldDifference& change : cause.changes)
+      is += fmt::format("{}{}: expected {}, found {}", is.empty() ? "" : ", ", change.path,
+                        change.a.empty() ? "nothing" : change.a,
+                        change.b.empty() ? "nothing" : change.b);
+    if (is.empty()) is = ToString(hypothesis.edit);
+    left.push_back(
+        fmt::format("export again: {} ({}; seen by running both, and not found in the graph)",
+                    hypothesis.sentence, is));
+  }
+  if (diagnosis.verdict != DiagnosisVerdict::kUnexplained) return;
+  const auto& first = diagnosis.first;
+  left.push_back(fmt::format(
+      "export again: what is wrong is no edit that was tried{}",
+      first && first->tap
+          ? fmt::format(
+                "; the two part at {}{}", TapName(first->tap->tap, first->tap->layer),
+                first->operation.empty() ? "" : fmt::format(", made by {}", first->operation))
+          : ""));
 }
 
 Result<Repaired> Work(const RepairArgs& args) {
@@ -102,19 +132,28 @@ Result<Repaired> Work(const RepairArgs& args) {
   const auto verify = [&](const std::filesystem::path& folder,
                           std::optional<Verification>& into) -> Status {
     if (args.unverified || !out.not_verified.empty()) return {};
-    auto verification = verifier.Verify(folder);
-    if (!verification && IsInterrupted(verification.error()))
-      return tl::unexpected(verification.error());
-    if (verification)
-      into = *std::move(verification);
+    auto examined = verifier.Examined(folder, false);
+    if (!examined && IsInterrupted(examined.error())) return tl::unexpected(examined.error());
+    if (examined)
+      into = std::move(examined->verification);
     else
-      out.not_verified = verification.error().message;
+      out.not_verified = examined.error().message;
+    return {};
+  };
+  // What no repair reached is to be exported again: what that is, only a diagnosis may know.
+  const auto diagnose = [&](const std::filesystem::path& folder,
+                            const std::optional<Verification>& verified) -> Status {
+    if (!verified || verified->verdict != Verdict::kDiffers) return {};
+    auto examined = verifier.Examined(folder, true);
+    if (!examined && IsInterrupted(examined.error())) return tl::unexpected(examined.error());
+    if (examined && examined->diagnosis) AddCauses(*examined->diagnosis, out.plan.left);
     return {};
   };
   LS_RETURN_IF_ERROR(verify(args.folder, out.verified_before));
   out.where = args.in_place ? args.folder : args.out;
   if (out.plan.empty()) {
     out.after = pair.report;
+    LS_RETURN_IF_ERROR(diagnose(args.folder, out.verified_before));
     return out;
   }
   // In place only what was seen to be no further from the reference than what it replaces.
@@ -139,11 +178,13 @@ Result<Repaired> Work(const RepairArgs& args) {
   if (out.verified_before && out.verified_after &&
       IsFurther(*out.verified_before, *out.verified_after)) {
     out.kept = false;
+    LS_RETURN_IF_ERROR(diagnose(args.folder, out.verified_before));
     std::error_code error;
     if (!args.in_place) std::filesystem::remove_all(args.out, error);
-  } else if (trial) {
-    LS_RETURN_IF_ERROR(RepairInPlace(*pair.onnx, out.plan));
+    return out;
   }
+  LS_RETURN_IF_ERROR(diagnose(written, out.verified_after));
+  if (trial) LS_RETURN_IF_ERROR(RepairInPlace(*pair.onnx, out.plan));
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/disk_error.h"
 #include "base/dtype.h"
 #include "base/quoted.h"
 #include "base/temporary_folder.h"
@@ -332,9 +333,11 @@ Status Overwrite(const fs::path& path, uint64_t offset, std::span<const std::byt
     if (n <= 0) break;
     done += static_cast<size_t>(n);
   }
-  const std::string reason = strerror(errno);
+  const int failure = errno;
   close(fd);
-  if (done < bytes.size()) return InputError("{}: cannot be written: {}", path.string(), reason);
+  if (done < bytes.size())
+    return InputError("{}: cannot be written: {}", path.string(),
+                      WriteFailure(path, failure, bytes.size() - done));
   return {};
 }
 
@@ -344,33 +347,59 @@ Status CopyFile(const fs::path& from, const fs::path& to) {
   if (!error) fs::copy_file(from, to, error);
   // The copy is changed and one day removed; the original may be read-only.
   if (!error) fs::permissions(to, fs::perms::owner_write, fs::perm_options::add, error);
-  if (error)
+  if (error) {
+    std::error_code unknown;
+    const uintmax_t size = fs::file_size(from, unknown);
     return InputError("{}: cannot be copied to {}: {}", from.string(), to.string(),
-                      error.message());
+                      WriteFailure(to, error.value(), unknown ? 0 : size));
+  }
   return {};
 }
 
-// Files of the folder that no patch concerns. A link is copied as what it leads to, when that lies
-// inside.
-Status CopyOthers(const OnnxModel& model, const fs::path& to,
-                  const std::map<std::string, std::string>& texts) {
+// `path` lies in `folder`, or is it.
+bool HoldsPath(const fs::path& folder, const fs::path& path) {
   std::error_code error;
-  for (fs::directory_iterator it(model.folder(), error), end; it != end && !error;
+  const fs::path outer = fs::weakly_canonical(folder, error);
+  const fs::path inner = fs::weakly_canonical(path, error);
+  return !error &&
+         std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+// Files of the folder and of its subfolders that no patch concerns. A link to a file is copied as
+// what it leads to, when that lies inside; a link to a folder is not followed, so that nothing goes
+// round in circles. What is being written is no part of what is copied.
+Status CopyOthers(const OnnxModel& model, const fs::path& within, int depth, const fs::path& to,
+                  const std::map<std::string, std::string>& texts) {
+  constexpr int kDeepest = 32;
+  std::error_code error;
+  for (fs::directory_iterator it(model.folder() / within, error), end; it != end && !error;
        it.increment(error)) {
-    const std::string name = it->path().filename().string();
+    const fs::path name = within / it->path().filename();
     std::error_code ignored;
-    if (!fs::is_regular_file(it->path(), ignored) || texts.contains(name) ||
-        fs::exists(to / name, ignored) || !PathInside(model.folder(), name, name))
+    if (!it->is_symlink(ignored) && it->is_directory(ignored)) {
+      if (depth >= kDeepest)
+        return InputError("{}: lies in more than {} folders, expected fewer: nothing was copied",
+                          it->path().string(), kDeepest);
+      if (HoldsPath(it->path(), to) || IsTemporaryFolder(it->path())) continue;
+      fs::create_directories(to / name, error);
+      if (error)
+        return InputError("{}: cannot be created: {}", (to / name).string(), error.message());
+      LS_RETURN_IF_ERROR(CopyOthers(model, name, depth + 1, to, texts));
+      continue;
+    }
+    if (!fs::is_regular_file(it->path(), ignored) || texts.contains(name.string()) ||
+        fs::exists(to / name, ignored) || !PathInside(model.folder(), name.string(), name.string()))
       continue;
     LS_RETURN_IF_ERROR(CopyFile(it->path(), to / name));
   }
   if (error)
-    return InputError("{}: cannot be listed: {}", model.folder().string(), error.message());
+    return InputError("{}: cannot be listed: {}", (model.folder() / within).string(),
+                      error.message());
   return {};
 }
 
 Status WriteInto(const fs::path& folder, const OnnxModel& model, const OnnxPatch& patch,
-                 const std::map<std::string, std::string>& texts) {
+                 const std::map<std::string, std::string>& texts, bool others) {
   LS_TRY(Changes changes, CheckTensors(model, patch));
   LS_RETURN_IF_ERROR(CheckRest(model, patch, changes));
   for (size_t i = 1; i < model.files().size(); ++i) {
@@ -398,7 +427,7 @@ Status WriteInto(const fs::path& folder, const OnnxModel& model, const OnnxPatch
       return UsageError("{}: expected the name of a file", Quoted(name));
     LS_RETURN_IF_ERROR(WriteFileAtomically(folder / name, text));
   }
-  return CopyOthers(model, folder, texts);
+  return others ? CopyOthers(model, {}, 0, folder, texts) : Status();
 }
 
 }  // namespace
@@ -450,7 +479,7 @@ Result<std::string> WithOutputs(const OnnxModel& model, std::span<const std::str
 }
 
 Status WriteOnnx(const OnnxModel& model, const OnnxPatch& patch, const fs::path& out,
-                 const std::map<std::string, std::string>& texts) {
+                 const std::map<std::string, std::string>& texts, bool others) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(out, error)))
     return UsageError("{}: exists already; name a folder that does not", out.string());
@@ -459,7 +488,7 @@ Status WriteOnnx(const OnnxModel& model, const OnnxPatch& patch, const fs::path&
   auto temporary = TemporaryFolder::Make(clean.parent_path(), clean.filename().string());
   if (!temporary)
     return InputError("{}: cannot be created: {}", clean.string(), temporary.error().message);
-  Status status = WriteInto(temporary->path(), model, patch, texts);
+  Status status = WriteInto(temporary->path(), model, patch, texts, others);
   if (status) {
     // mkdtemp gives 0700; a new folder is what the umask leaves of 0777 elsewhere.
     fs::permissions(temporary->path(),

@@ -71,10 +71,10 @@ Result<std::string> PatchedOnnx(const OnnxModel& model, const OnnxPatch& patch);
 Result<std::string> WithOutputs(const OnnxModel& model, std::span<const std::string> names);
 
 // Writes the patched model as a folder: the model file, its data files (a value of the same type
-// and shape is changed where it lies), and a copy of every other file in the model's folder, but
-// those in `texts` (name -> content), which are written instead: a genai_config.json. `out` must
-// not exist; it appears complete or not at all.
+// and shape is changed where it lies), and a copy of every other file in the model's folder and its
+// subfolders (unless `others` is false), but those in `texts` (name -> content), which are written
+// instead: a genai_config.json. `out` must not exist; it appears complete or not at all.
 Status WriteOnnx(const OnnxModel& model, const OnnxPatch& patch, const std::filesystem::path& out,
-                 const std::map<std::string, std::string>& texts = {});
+                 const std::map<std::string, std::string>& texts = {}, bool others = true);
 
 }  // namespace lockstep

@@ -55,6 +55,22 @@ void Close(int& fd) {
   _exit(127);
 }
 
+// Outlives us, however we end, for as long as it takes to kill the group: the end of what it reads
+// is our end. Between fork and exit: only what is safe there.
+[[noreturn]] void Guard(pid_t group, int alive) {
+  setpgid(0, 0);  // Ctrl-C is for us, and not for it
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  dup2(alive, STDIN_FILENO);
+  close_range(1, ~0U, 0);  // whoever reads what we print waits for no one else
+  char byte = 0;
+  while (read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
+  }
+  kill(-group, SIGKILL);
+  _exit(0);
+}
+
 // SIGPIPE of a write to a child that went away is ours to see as EPIPE: blocked in this thread
 // meanwhile, and taken off before it is let through again.
 class PipeSignalBlocked {
@@ -85,28 +101,33 @@ class PipeSignalBlocked {
 
 }  // namespace
 
-ChildProcess::ChildProcess(pid_t pid, int to, int from, int error)
-    : pid_(pid), to_(to), from_(from), error_(error) {
+ChildProcess::ChildProcess(pid_t pid, pid_t guard, int alive, int to, int from, int error)
+    : pid_(pid), guard_(guard), alive_(alive), to_(to), from_(from), error_(error) {
   for (const int fd : {to_, from_, error_}) fcntl(fd, F_SETFL, O_NONBLOCK);
 }
 
 Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::string& command) {
-  Pipe in, out, error;
-  const bool open = in.Open() && out.Open() && error.Open();
+  Pipe in, out, error, alive;
+  const bool open = in.Open() && out.Open() && error.Open() && alive.Open();
   const pid_t pid = open ? fork() : -1;
   if (pid == 0) Become(command.c_str(), in.read, out.write, error.write);
   const int failure = errno;
+  const pid_t guard = pid > 0 ? fork() : -1;
+  if (guard == 0) Guard(pid, alive.read);
+  Close(alive.read);
   Close(in.read);
   Close(out.write);
   Close(error.write);
   if (pid < 0) {
+    Close(alive.write);
     Close(in.write);
     Close(out.read);
     Close(error.read);
     return InputError("could not be started: {}", std::strerror(failure));
   }
   setpgid(pid, pid);  // whoever of the two comes first
-  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, in.write, out.read, error.read));
+  return std::unique_ptr<ChildProcess>(
+      new ChildProcess(pid, guard, alive.write, in.write, out.read, error.read));
 }
 
 ChildProcess::~ChildProcess() {
@@ -121,9 +142,21 @@ void ChildProcess::Kill() {
   if (ended_) return;
   kill(-pid_, SIGKILL);
   kill(pid_, SIGKILL);
+  Dismiss();
   while (waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
   }
   ended_ = true;
+}
+
+// Before the child's number is free for others, whose group it would kill.
+void ChildProcess::Dismiss() {
+  if (guard_ > 0) {
+    kill(guard_, SIGKILL);
+    while (waitpid(guard_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  guard_ = -1;
+  Close(alive_);
 }
 
 bool ChildProcess::Ended() {
@@ -135,6 +168,7 @@ bool ChildProcess::Ended() {
       info.si_pid != pid_)
     return false;
   kill(-pid_, SIGKILL);
+  Dismiss();
   while (waitpid(pid_, &status_, 0) < 0 && errno == EINTR) {
   }
   ended_ = true;

@@ -1,6 +1,7 @@
 // ChildProcess: a command line that runs beside us and is never waited for longer than somebody is
 // willing to: what CommandSubject talks to. Run by /bin/sh -c in a process group of its own; the
-// whole group is killed when it ends, is given up, or when this object goes.
+// whole group is killed when it ends, is given up, when this object goes, or when this process ends
+// by whatever signal: a guard, a process of its own, waits for that.
 //
 // Whatever the child does (dies, hangs, floods its pipes, closes them) is a Result with a sentence.
 #pragma once
@@ -38,7 +39,7 @@ class ChildProcess {
   Status Finish(const Patience& patience);
 
  private:
-  ChildProcess(pid_t pid, int to, int from, int error);
+  ChildProcess(pid_t pid, pid_t guard, int alive, int to, int from, int error);
 
   enum class Waiting { kLine, kEnd };
   Status Wait(Waiting waiting, const Patience& patience);
@@ -47,11 +48,14 @@ class ChildProcess {
   void SendPending();
   bool Ended();
   void Kill();
+  void Dismiss();
   // "exited with code 3; it said: ...", or what the text says and the same last words.
   std::string HowItEnded() const;
   std::string LastWords() const;
 
   pid_t pid_;
+  pid_t guard_;  // kills the group once nobody holds `alive_`, a pipe's end; -1: gone
+  int alive_;
   int to_, from_, error_;  // pipes; -1 once closed
   int status_ = 0;         // of waitpid, once ended_
   bool ended_ = false;

@@ -75,7 +75,22 @@ std::string CommandSubject::Name() const {
 }
 
 std::vector<std::string> CommandSubject::Notes() const {
-  return {"its tokenizer and its chat template were not seen: it is given token ids"};
+  std::vector<std::string> notes = {
+      "its tokenizer and its chat template were not seen: it is given token ids"};
+  std::string unseen;
+  for (const Passage passage :
+       {Passage::kChunked, Passage::kRewound, Passage::kInterleaved, Passage::kPaddedBatch})
+    if (std::ranges::count(passages_, passage) == 0)
+      unseen += fmt::format("{}{}", unseen.empty() ? "" : ", ", PassageName(passage));
+  if (once_)
+    notes.emplace_back(
+        "prompts in parts, rewound, in turn with others or in a padded batch were not seen: a "
+        "program that runs once for each prompt keeps no cache between calls");
+  else if (!unseen.empty())
+    notes.push_back(fmt::format(
+        "these ways of filling its cache were not seen, since it does not announce them: {}",
+        unseen));
+  return notes;
 }
 
 ChildProcess::Patience CommandSubject::Until(const Progress& progress, std::string_view doing,

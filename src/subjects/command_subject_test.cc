@@ -135,6 +135,14 @@ TEST_F(CommandTest, OtherWaysAreAskedOnlyOfWhoAnnouncesThem) {
   auto silent = CommandSubject::Open({.command = Server(kFacts, answer)});
   ASSERT_TRUE(silent && (*silent)->Prepare(kGoOn));
   EXPECT_TRUE((*silent)->Can().passages.empty());
+  // What was not asked is said, and why.
+  EXPECT_NE((*subject)->Notes().back().find("announce them: rewound, interleaved, padded_batch"),
+            std::string::npos)
+      << (*subject)->Notes().back();
+  EXPECT_NE((*silent)->Notes().back().find("announce them: parts, rewound"), std::string::npos);
+  auto once = CommandSubject::Open({.command = "true {probe} {trace}"});
+  ASSERT_TRUE(once);
+  EXPECT_NE((*once)->Notes().back().find("keeps no cache between calls"), std::string::npos);
   // Of a plain probe nothing is said, so that a reader of the first version sees what it knows.
   EXPECT_FALSE(ProbeFile(probe_)["prompts"][0].contains("passage"));
   probe_.passage = Passage::kChunked;

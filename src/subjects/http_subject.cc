@@ -141,6 +141,13 @@ std::vector<std::string> HttpSubject::Notes() const {
         fewest_shown_));
   notes.emplace_back(
       "how it rounds is not known: a difference may be a 16-bit cache or quantized activations");
+  notes.emplace_back(
+      "positions inside the prompts were not seen: it was asked for log-probabilities of the "
+      "tokens "
+      "that follow them");
+  notes.emplace_back(
+      "prompts in parts, rewound, in turn with others or in a padded batch were not seen: an "
+      "OpenAI API takes whole prompts, and how it fills its cache is its own matter");
   if (!tokenizes_) notes.emplace_back("has no /tokenize: its tokenizer was not seen");
   if (!renders_)
     notes.push_back(chat_ ? *chat_ : "has no /apply-template: its chat template was not seen");

@@ -205,6 +205,8 @@ TEST(HttpSubject, ShownLogProbabilitiesAreComparedInBothForms) {
     std::string notes = fmt::format("{}", fmt::join(v->notes, "\n"));
     EXPECT_NE(notes.find("of the 2 most probable"), std::string::npos) << notes;
     EXPECT_NE(notes.find("no /tokenize"), std::string::npos) << notes;
+    EXPECT_NE(notes.find("positions inside the prompts were not seen"), std::string::npos) << notes;
+    EXPECT_NE(notes.find("in a padded batch were not seen"), std::string::npos) << notes;
   }
 }
 
