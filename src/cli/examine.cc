@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cli/in_sixteen_bits.h"
 #include "cli/options.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/text_side.h"
@@ -45,6 +46,22 @@ int64_t UnshownFaults(const AuditReport& report) {
     return f.kind != FindingKind::kQuantized && f.kind != FindingKind::kGeneration &&
            f.kind != FindingKind::kTokenizer;
   });
+}
+
+// In codes of a few bits, which is more than 16 bits do.
+bool RoundsToCodes(const AuditReport& report) {
+  return std::ranges::any_of(report.decoder.matrices, [](const auto& matrix) {
+    return matrix.second.int8_block.has_value();
+  });
+}
+
+// What is known of a graph that this machine's ONNX Runtime cannot run.
+std::string AuditedNotRun(const AuditReport& report) {
+  if (UnshownFaults(report) > 0)
+    return "; audited, not run: what was found is told above, and whatever an audit cannot see is "
+           "not known";
+  return "; audited, not run: of what could be compared without running it nothing but its "
+         "precision is another than the checkpoint's";
 }
 
 // The probes on which the two differ, the shortest first, and one more where only a long one does.
@@ -179,10 +196,21 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
         unshown == 1 ? "what was" : fmt::format("{} things", unshown));
   };
   if (v.verdict == Verdict::kMatch) tell_unshown();
+  if (out.audit && onnx != nullptr && v.verdict == Verdict::kSubjectFailed)
+    v.sentence += AuditedNotRun(*out.audit);
+  if (v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
+  std::optional<InSixteenBits> sixteen;
+  if (out.audit && onnx != nullptr && !RoundsToCodes(*out.audit)) {
+    LS_TRY(sixteen, CompareInSixteenBits(*checkpoint, *onnx, *out.audit, candidate, options.verify,
+                                         v, pool, progress));
+    if (sixteen) out.base = sixteen->base;
+    tell_unshown();
+    if (v.verdict != Verdict::kDiffers) return out;
+  }
   // Where only a passage differs it is the cache, and no edit of the model explains that.
-  if (!PromptsDiffer(v) || v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
+  if (!PromptsDiffer(v)) return out;
 
-  if (out.audit && onnx != nullptr && Quantized(*out.audit)) {
+  if (out.audit && onnx != nullptr && !sixteen && Quantized(*out.audit)) {
     auto compared = CompareOnOwnCodes(*checkpoint, *onnx, *out.audit, candidate, options.verify, v,
                                       pool, progress);
     if (!compared && IsInterrupted(compared.error())) return tl::unexpected(compared.error());
@@ -212,6 +240,15 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   LS_TRY(const ProbePlan plan, PlanProbes(reference, candidate, options.verify));
   DiagnoseOptions diagnose = options.diagnose;
   if (out.audit) diagnose.audit = HypothesesOf(*out.audit);
+  if (sixteen && sixteen->formulas) {
+    // What is only kept in fewer bits is in the formulas already.
+    AuditReport faults = *out.audit;
+    std::erase_if(faults.findings,
+                  [](const Finding& f) { return f.kind == FindingKind::kQuantized; });
+    diagnose.audit = HypothesesOf(faults);
+  } else if (sixteen) {
+    diagnose.audit.push_back(sixteen->cache);
+  }
   std::optional<OnnxTaps> inside;
   if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
   std::unique_ptr<ReferenceSubject> on_codes;
@@ -221,9 +258,13 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
     rounded.emplace(out.own_codes->weights.rounds, *on_codes, candidate, *onnx);
     diagnose.least_tolerance = kEmulatedRounding;
   }
+  const bool formulas = sixteen && sixteen->formulas;
+  Subject& asked = formulas ? static_cast<Subject&>(*sixteen->candidate) : candidate;
   auto diagnosis =
-      DiagnoseOn(out.own_codes ? out.own_codes->weights.model : checkpoint->model(), candidate,
-                 ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
+      DiagnoseOn(out.own_codes ? out.own_codes->weights.model
+                 : formulas    ? sixteen->formulas->model()
+                               : checkpoint->model(),
+                 asked, ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
                  rounded ? &*rounded : nullptr, pool, progress);
   if (!diagnosis && IsInterrupted(diagnosis.error())) return tl::unexpected(diagnosis.error());
   if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && out.own_codes)
@@ -231,6 +272,10 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
         "; beside the causes told below its weights are quantized: they are "
         "told {}",
         out.base);
+  if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && formulas)
+    v.sentence +=
+        fmt::format("; beside the causes told below it computes with {}, which is no fault",
+                    sixteen->bits.Words());
   // That no cause can be looked for takes nothing from the verdict.
   if (diagnosis)
     out.diagnosis = *std::move(diagnosis);
