@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "audit/candidate_weights.h"
 #include "cli/own_codes.h"
 #include "model/apply_edit.h"
 #include "subjects/text_side.h"
@@ -57,34 +56,34 @@ Status CompareNumbers(const ReferenceSubject& reference, OnnxSubject& onnx,
                       const AuditReport& audit, Subject& candidate, const VerifyOptions& options,
                       InSixteenBits& out, Verification& v, ThreadPool& pool,
                       const Progress& progress) {
-  LS_TRY(CandidateWeights own, WithWeightsOf(reference.model(), onnx.model(), audit));
+  LS_TRY(out.own, WithWeightsOf(reference.model(), onnx.model(), audit));
+  Model model = out.own.model;
   const Edit kept = KeptInFewerBits(audit);
   if (!kept.empty()) {
-    LS_TRY(own.model, Edited(own.model, kept));
+    LS_TRY(model, Edited(out.own.model, kept));
   }
-  if (own.replaced > 0 || !kept.empty())
+  if (out.own.replaced > 0 || !kept.empty())
     out.base = "with weights and constants as the candidate keeps them";
-  out.formulas = ReferenceSubject::Create(std::move(own.model),
-                                          LoadTextModelOrNote(reference.model().checkpoint), pool,
-                                          ReferenceSubject::Precision::kFloat, reference.run());
+  out.formulas =
+      ReferenceSubject::Create(std::move(model), LoadTextModelOrNote(reference.model().checkpoint),
+                               pool, ReferenceSubject::Precision::kFloat, reference.run());
   out.candidate = std::make_unique<SixteenBitSubject>(candidate, *out.formulas, out.bits);
   LS_TRY(Verification seen, Verify(*out.formulas, *out.candidate, options, progress));
   const double share = WorstShare(seen), worst = WorstOf(seen);
   if (!Explains(seen)) {
     if (share > 0)
-      v.notes.push_back(
-          fmt::format("{} explain a part at most: {}{} its logits are {:.2e} from the reference's, "
-                      "up to {:.3g} "
-                      "times what such rounding does to the reference ({} are allowed)",
-                      out.bits.Words(), out.base, out.base.empty() ? "" : ",", worst, share,
-                      kRoundingMultiple));
+      v.notes.push_back(fmt::format(
+          "{} explain a part at most: {}{}its logits are {:.2e} from the reference's, up "
+          "to {:.3g} times what such rounding does to the reference ({} are allowed)",
+          out.bits.Words(), out.base, out.base.empty() ? "" : ", ", worst, share,
+          kRoundingMultiple));
     return {};
   }
   Take(std::move(seen),
-       fmt::format("the same model in 16 bits: {}{} its logits lie within {:.2g} times what "
+       fmt::format("the same model in 16 bits: {}{}its logits lie within {:.2g} times what "
                    "rounding every number to {} does to the reference's own (max |Δ| {:.2e}; {} "
                    "times are allowed); a fault smaller than that cannot show in its logits",
-                   out.base, out.base.empty() ? "" : ",", share,
+                   out.base, out.base.empty() ? "" : ", ", share,
                    out.bits.numbers == Rounding::kFP16 ? "fp16" : "bf16", worst, kRoundingMultiple),
        v);
   return {};

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "audit/audit.h"
+#include "audit/candidate_weights.h"
 #include "base/thread_pool.h"
 #include "subjects/onnx_subject.h"
 #include "subjects/reference_subject.h"
@@ -19,6 +20,7 @@ namespace lockstep {
 
 struct InSixteenBits {
   SixteenBits bits;
+  CandidateWeights own;  // what `formulas` views must stay
   // Where its numbers are in 16 bits: the reference on the weights and constants as the graph keeps
   // them, and the candidate that owns up to its rounding. nullptr: the cache alone is,
   std::unique_ptr<ReferenceSubject> formulas;
