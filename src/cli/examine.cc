@@ -5,6 +5,7 @@
 #include "cli/in_sixteen_bits.h"
 #include "cli/options.h"
 #include "subjects/onnx_subject.h"
+#include "subjects/open_subject.h"
 #include "subjects/text_side.h"
 #include "verify/bisect.h"
 #include "verify/caching_subject.h"
@@ -78,6 +79,20 @@ std::vector<Probe> ProbesThatDiffer(const ProbePlan& plan, const Verification& v
 }
 
 }  // namespace
+
+std::optional<Examination> AuditedAlone(const Subject& reference,
+                                        const ReferenceSubject& checkpoint, const std::string& name,
+                                        const Error& error) {
+  if (!OrtRuntime::Load()) return std::nullopt;
+  const auto model = OnnxModel::Open(WithoutPrefix(name));
+  if (!model) return std::nullopt;
+  auto audit = Audit(checkpoint.model(), *model);
+  if (!audit) return std::nullopt;
+  Examination out{.verification = FailedVerification(reference.Name(), name, error)};
+  out.verification.sentence += AuditedNotRun(*audit);
+  out.audit = *std::move(audit);
+  return out;
+}
 
 ExitCode ExitCodeOf(Verdict verdict) {
   switch (verdict) {
