@@ -37,19 +37,27 @@ double WorstShare(const Verification& v) {
   return share;
 }
 
+// No prompt that both answered differs. What could not be answered, and other ids for a text, are
+// another matter, and stay the verdict.
+bool Explains(const Verification& v) {
+  return std::ranges::any_of(v.prompts,
+                             [](const PromptComparison& p) {
+                               return p.verdict == Verdict::kMatch ||
+                                      p.verdict == Verdict::kPrecision;
+                             }) &&
+         !PromptsDiffer(v);
+}
+
 void Take(Verification&& explained, std::string sentence, Verification& v) {
-  const bool tokens = explained.verdict == Verdict::kDifferentTokens;
-  v.verdict = tokens ? explained.verdict : Verdict::kPrecision;
-  v.sentence =
-      tokens ? fmt::format("{}; otherwise {}", explained.sentence, sentence) : std::move(sentence);
+  const bool answered = explained.verdict != Verdict::kDifferentTokens &&
+                        explained.verdict != Verdict::kSubjectFailed &&
+                        explained.verdict != Verdict::kNotComparable;
+  v.verdict = answered ? Verdict::kPrecision : explained.verdict;
+  v.sentence = answered ? std::move(sentence)
+                        : fmt::format("{}; otherwise {}", explained.sentence, sentence);
   v.prompts = std::move(explained.prompts);
   v.passages = std::move(explained.passages);
   ConcludePassages(v);
-}
-
-bool Explains(const Verification& v) {
-  return !PromptsDiffer(v) && v.verdict != Verdict::kSubjectFailed &&
-         v.verdict != Verdict::kNotComparable;
 }
 
 Status CompareNumbers(const ReferenceSubject& reference, OnnxSubject& onnx,
