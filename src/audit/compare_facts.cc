@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "audit/findings.h"
+#include "audit/storage.h"
 #include "audit/walk.h"
 #include "base/dtype.h"
 #include "reference/ops.h"
@@ -12,12 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr double kSameFactor = 2e-6;  // relative: a number that went through fp32
-
-bool Same(double a, double b) {
-  return std::abs(a - b) <= kSameFactor * std::max(std::abs(a), std::abs(b));
-}
 
 double Effective(const Scale& scale) {
   const double value = Rounded(scale.value, scale.rounding);
@@ -90,11 +85,18 @@ class Facts {
     raw.expected = Number(want);
     raw.found = Number(got);
     raw.edit_json = ScaleJson(got);
-    if (expected.divide == found.divides &&
-        Same(Rounded(expected.value, Rounding::kTwoDecimals), found.value)) {
+    const Rounding storage = StorageOf(graph_, found.constant);
+    if (SameAsStored(found.divides ? 1 / want : want, found.value, storage)) {
+      KeptIn(storage, std::move(raw));
+      return;
+    }
+    const double decimals = Rounded(expected.value, Rounding::kTwoDecimals);
+    if (expected.divide == found.divides && SameAsStored(decimals, found.value, storage)) {
       raw.what = "the scale is rounded to two decimals";
-      raw.edit_path = path + ".rounding";
-      raw.edit_json = "\"two_decimals\"";
+      if (Same(decimals, found.value)) {
+        raw.edit_path = path + ".rounding";
+        raw.edit_json = "\"two_decimals\"";
+      }
     } else if (expected.divide == found.divides && expected.rounding != Rounding::kBF16 &&
                Same(Rounded(expected.value, Rounding::kBF16), found.value)) {
       raw.what = "the scale is rounded to bf16";
@@ -118,6 +120,14 @@ class Facts {
             ? SetScalar(graph_, found.constant, found.node, stored, raw.patch)
             : insert_at != kNoValue && InsertScalar(graph_, insert_at, "Mul", want, raw.patch);
     if (!done) raw.how_to = "export again with the scale: the graph has no place for it";
+    out_.Add(std::move(raw));
+  }
+
+  // Another number only because the graph keeps it in fewer bits.
+  void KeptIn(Rounding storage, RawFinding raw) {
+    raw.kind = FindingKind::kQuantized;
+    raw.what = fmt::format("kept in {}", StorageName(storage));
+    raw.how_to = "nothing: fewer bits are a choice, not a fault";
     out_.Add(std::move(raw));
   }
 
@@ -178,9 +188,21 @@ class Facts {
       out_.Add(std::move(raw));
     };
     heads("mixer.num_attention_heads", expected.num_attention_heads, found.num_heads);
-    heads("mixer.num_key_value_heads", expected.num_key_value_heads, found.num_key_value_heads);
+    if (!RepeatsKeys(layer, expected, found))
+      heads("mixer.num_key_value_heads", expected.num_key_value_heads, found.num_key_value_heads);
     const double want = Effective(expected.query_scale);
-    if (found.scale != 0 && !Same(want, found.scale)) {
+    const Rounding kept = StorageOf(graph_, found.scale_constant);
+    // On queries and on keys: the root of the scale, rounded, twice.
+    const double root = Rounded(std::sqrt(std::abs(want)), kept);
+    if (found.scale != 0 && !Same(want, found.scale) && kept != Rounding::kNone &&
+        (SameAsStored(want, found.scale, kept) || Same(root * root, found.scale) ||
+         SameAsStored(1 / want, 1 / found.scale, kept))) {
+      RawFinding raw{.layer = layer, .path = "mixer.query_scale"};
+      raw.expected = Number(want);
+      raw.found = Number(found.scale);
+      raw.edit_json = ScaleJson(found.scale);
+      KeptIn(kept, std::move(raw));
+    } else if (found.scale != 0 && !Same(want, found.scale)) {
       RawFinding raw{.kind = FindingKind::kAttention, .layer = layer, .path = "mixer.query_scale"};
       raw.what = "another scale of attention";
       raw.expected = Number(want);
@@ -202,8 +224,9 @@ class Facts {
       }
       out_.Add(std::move(raw));
     }
-    const bool same_cap = expected.logit_softcap.has_value() == found.softcap.has_value() &&
-                          (!found.softcap || Same(*found.softcap, *expected.logit_softcap));
+    const bool same_cap =
+        expected.logit_softcap.has_value() == found.softcap.has_value() &&
+        (!found.softcap || SameAsStored(*expected.logit_softcap, *found.softcap, kept));
     if (!same_cap) {
       RawFinding raw{
           .kind = FindingKind::kAttention, .layer = layer, .path = "mixer.logit_softcap"};
@@ -230,6 +253,14 @@ class Facts {
       raw.how_to = "export again with this clamp";
       out_.Add(std::move(raw));
     }
+  }
+
+  // Attention that knows no shared keys gets each of them as often as queries read it.
+  bool RepeatsKeys(int layer, const AttentionSpec& expected, const FoundAttention& found) const {
+    const auto keys = found_.matrices.find({Role::kKProj, Part::kWeight, layer, -1});
+    return found.num_key_value_heads == expected.num_attention_heads &&
+           keys != found_.matrices.end() &&
+           keys->second.matrix.rows == expected.num_key_value_heads * expected.head_dim;
   }
 
   bool HasAttribute(int node, std::string_view attribute) const {
@@ -482,7 +513,9 @@ class Facts {
              spec_.lm_head.logit_softcap ? kNoValue : found_.logits, true);
     const auto& want = spec_.lm_head.logit_softcap;
     const auto& got = found_.logit_softcap;
-    if (want.has_value() == got.has_value() && (!want || Same(*want, *got))) return;
+    const Rounding storage = StorageOf(graph_, found_.softcap_multiply);
+    if (want.has_value() == got.has_value() && (!want || SameAsStored(*want, *got, storage)))
+      return;
     RawFinding raw{.kind = FindingKind::kScale, .path = "lm_head.logit_softcap"};
     raw.what =
         want && !got ? "the soft cap of the logits is missing" : "another soft cap of the logits";

@@ -1,121 +1,17 @@
-// The tables of cosines and sines that feed each layer against the spec's RoPE. What a table means
-// is read off its first rows: row 0 is the factor on cos and sin, row 1 the frequencies.
+// The tables of cosines and sines that feed each layer (rope_tables.h) against the spec's RoPE.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "audit/findings.h"
+#include "audit/rope_tables.h"
 #include "reference/rope.h"
 #include "spec/fields.h"
 #include "spec/rope_facts.h"
 
 namespace lockstep {
 namespace {
-
-constexpr double kSameFrequency = 3e-6;  // relative, of numbers that went through fp32 cos and sin
-constexpr double kSameEntry = 1e-5;      // of early rows: a lower precision would miss it
-// fp32 angles of far positions are off by their last bits, and writers round them each their way.
-constexpr double kAnglePerRow = 5e-7;
-constexpr int64_t kRowsCompared = 4096;
-constexpr int64_t kMaxRows = int64_t{1} << 24;
-
-struct Table {
-  int64_t rows = 0, half = 0;
-  std::vector<float> cos, sin;
-  double amplitude = 1;
-  std::vector<double> inverse;  // frequencies
-  double rounding = 0;          // relative: half a step of the 16 bits that it is kept in
-};
-
-std::optional<Table> ReadTable(const Graph& graph, const FoundRope& rope, int64_t first) {
-  if (!rope.cos || !rope.sin || rope.cos->shape.size() != 2 || rope.cos->shape != rope.sin->shape)
-    return std::nullopt;
-  // The first rows end where those of a longer context begin.
-  const int64_t end =
-      first < rope.long_row ? std::min(rope.long_row, rope.cos->shape[0]) : rope.cos->shape[0];
-  Table table{.rows = end - first, .half = rope.cos->shape[1]};
-  if (table.rows < 2 || table.rows > kMaxRows || table.half < 1 ||
-      rope.cos->elements() > kMaxRows * 64)
-    return std::nullopt;
-  const auto part = [&](const ConstantView& view) {
-    ConstantView rows = view;
-    rows.offset += first * rows.strides[0];
-    rows.shape[0] = table.rows;
-    return graph.Read(rows);
-  };
-  const OnnxType type = graph.model().tensors()[static_cast<size_t>(rope.cos->tensor)].type;
-  if (type == OnnxType::kFloat16) table.rounding = 0x1p-11;
-  if (type == OnnxType::kBFloat16) table.rounding = 0x1p-9;
-  table.cos = part(*rope.cos);
-  table.sin = part(*rope.sin);
-  const auto half = static_cast<size_t>(table.half);
-  table.amplitude = std::hypot(double{table.cos[0]}, double{table.sin[0]});
-  for (size_t i = 0; i < half; ++i)
-    table.inverse.push_back(std::atan2(double{table.sin[half + i]}, double{table.cos[half + i]}));
-  return table;
-}
-
-bool SameFrequencies(const Table& table, const RopeSpec& rope, int64_t length) {
-  const std::vector<float> expected = InverseFrequencies(rope, length);
-  if (expected.size() != table.inverse.size()) return false;
-  for (size_t i = 0; i < expected.size(); ++i)
-    if (!(std::abs(table.inverse[i] - double{expected[i]}) <= kSameFrequency * double{expected[i]}))
-      return false;
-  return true;
-}
-
-bool SameAmplitude(const Table& table, const RopeSpec& rope) {
-  return std::abs(table.amplitude - RopeAttentionFactor(rope)) < 1e-6 * table.amplitude;
-}
-
-// The largest difference of an entry beyond what its row and its type excuse.
-double EarlyError(const Table& table, const RopeSpec& rope, int64_t length) {
-  const int64_t rows = std::min(table.rows, kRowsCompared);
-  const RopeTable expected(rope, 0, rows, length);
-  const auto columns = static_cast<size_t>(table.half);
-  double worst = 0;
-  for (size_t i = 0; i < expected.cos.size(); ++i) {
-    const size_t row = i / columns;
-    const double excused = kAnglePerRow * static_cast<double>(row);
-    for (const auto& [want, got] :
-         {std::pair(expected.cos[i], table.cos[i]), std::pair(expected.sin[i], table.sin[i])}) {
-      const double error = std::abs(double{want} - double{got});
-      if (!(error >= 0)) return INFINITY;  // no number
-      worst = std::max(worst, error - excused - table.rounding * std::abs(double{want}));
-    }
-  }
-  return worst;
-}
-
-// By how many rows the tables stand beside their positions: row r holds those of position r +
-// shift. Rows whose position is none of the table's may hold anything (those that were rolled
-// around). Absent: by none, or they are not the expected tables at all.
-constexpr int64_t kMostShift = 16;
-std::optional<int64_t> ShiftOf(const Table& table, const RopeSpec& rope, int64_t length) {
-  const int64_t rows = std::min(table.rows, kRowsCompared);
-  if (rows < 2 * kMostShift) return std::nullopt;
-  const RopeTable expected(rope, 0, rows, length);
-  const auto columns = static_cast<size_t>(table.half);
-  if (expected.cos.size() != static_cast<size_t>(rows) * columns) return std::nullopt;
-  const auto stands = [&](int64_t shift) {
-    for (int64_t r = std::max<int64_t>(0, -shift); r < std::min(rows, rows - shift); ++r) {
-      const double excused = kSameEntry + kAnglePerRow * static_cast<double>(r + std::abs(shift));
-      for (size_t c = 0; c < columns; ++c) {
-        const size_t at = static_cast<size_t>(r) * columns + c;
-        const size_t want = static_cast<size_t>(r + shift) * columns + c;
-        if (!(std::abs(double{table.cos[at]} - double{expected.cos[want]}) <= excused &&
-              std::abs(double{table.sin[at]} - double{expected.sin[want]}) <= excused))
-          return false;
-      }
-    }
-    return true;
-  };
-  for (int64_t shift = 1; shift <= kMostShift; ++shift)
-    for (const int64_t signed_shift : {shift, -shift})
-      if (stands(signed_shift)) return signed_shift;
-  return std::nullopt;
-}
 
 std::string ScalingText(const std::optional<RopeScaling>& scaling) {
   if (!scaling) return "no scaling";
@@ -316,12 +212,14 @@ class Ropes {
       return;
     }
     // Frequencies are not read off numbers of 16 bits: all entries are what is expected, rounded.
-    if (table->rounding > 0 && EarlyError(*table, expected, length) < kSameEntry) return;
+    if (table->storage != Rounding::kNone && EarlyError(*table, expected, length) < kSameEntry)
+      return;
     const bool frequencies = SameFrequencies(*table, expected, length);
     const bool amplitude = SameAmplitude(*table, expected);
     if (frequencies && amplitude) {
       if (EarlyError(*table, expected, length) < kSameEntry) return;
-      raw.what = "the tables of cosines and sines differ after their first rows";
+      const auto rounded = RoundedAngles(*table, expected, length);
+      raw.what = rounded.value_or("the tables of cosines and sines differ after their first rows");
       raw.found = "other entries";
     } else if (const auto shift = ShiftOf(*table, expected, length)) {
       const auto by = std::abs(*shift);
@@ -343,6 +241,15 @@ class Ropes {
       raw.found = RopeText(named->rope);
       raw.what = named->what;
       raw.edit_json = RopeJson(layer, named->rope);
+    } else if (const auto rounded = RoundedAngles(*table, expected, length)) {
+      raw.what = *rounded;
+      raw.found = "other entries";
+      if (const auto frequencies = FactorsAsRope(*table, expected))
+        raw.edit_json = RopeJson(layer, *frequencies);
+    } else if (const auto frequencies = FactorsAsRope(*table, expected)) {
+      raw.what = "other frequencies";
+      raw.found = RopeText(*frequencies);
+      raw.edit_json = RopeJson(layer, *frequencies);
     } else if (!std::isfinite(table->amplitude)) {
       raw.what = "the tables of cosines and sines hold numbers that are not finite";
       raw.found = "NaN or infinite entries";
@@ -357,7 +264,7 @@ class Ropes {
 
   // Tables of another width, for every layer that reads them.
   bool SetRotaryDim(int layer, const RopeSpec& expected, const FoundAttention& found,
-                    const Table& table, int64_t length, OnnxPatch& patch) const {
+                    const StoredRopeTable& table, int64_t length, OnnxPatch& patch) const {
     const FoundRope& rope = *found.rope;
     const int64_t half = expected.rotary_dim / 2;
     for (size_t i = 0; i < report_.decoder.layers.size() && i < spec_.layers.size(); ++i) {
@@ -395,7 +302,7 @@ class Ropes {
     std::string what;
   };
 
-  std::optional<Named> Explain(int layer, const Table& table, const RopeSpec& expected,
+  std::optional<Named> Explain(int layer, const StoredRopeTable& table, const RopeSpec& expected,
                                int64_t length) const {
     const auto fits = [&](const RopeSpec& rope) {
       return SameFrequencies(table, rope, length) && SameAmplitude(table, rope);
@@ -430,16 +337,17 @@ class Ropes {
       RopeSpec fit = expected;
       fit.scaling.reset();
       const double factor = 1 / inverse.front();
+      const double loose = table.uncertainty / inverse[last];
       if (last > 0) {
         const double exponent =
             2.0 * static_cast<double>(last) / static_cast<double>(expected.rotary_dim);
         fit.theta = std::pow(inverse.front() / inverse[last], 1 / exponent);
         if (std::abs(fit.theta - std::round(fit.theta)) < 1e-4 * fit.theta)
           fit.theta = std::round(fit.theta);
-        if (std::abs(fit.theta - expected.theta) < 1e-5 * expected.theta)
+        if (std::abs(fit.theta - expected.theta) < (1e-5 + 1e2 * loose) * expected.theta)
           fit.theta = expected.theta;
       }
-      if (std::abs(factor - 1) > 1e-6) {
+      if (std::abs(factor - 1) > 1e-6 + table.uncertainty / inverse.front()) {
         const double neat = std::round(factor * 1e4) / 1e4;
         fit.scaling = LinearScaling{std::abs(neat - factor) < 1e-5 * factor ? neat : factor};
       }
@@ -456,16 +364,22 @@ class Ropes {
                                         std::max<int64_t>(spec_.max_position_embeddings, 1)};
       if (fits(tried)) return Named{tried, "another factor on cos and sin"};
     }
-    if (std::abs(table.amplitude - 1) > 1e-6) return std::nullopt;
+    return std::nullopt;
+  }
+
+  // What no other words say: a factor of its own for each frequency.
+  static std::optional<RopeSpec> FactorsAsRope(const StoredRopeTable& table,
+                                               const RopeSpec& expected) {
+    if (!(std::abs(table.amplitude - 1) <= 1e-6)) return std::nullopt;
     auto factors = FactorsOf(table, expected);
     if (!factors) return std::nullopt;
-    tried = expected;
-    tried.scaling = FrequencyFactors{*std::move(factors)};
-    return Named{tried, "other frequencies"};
+    RopeSpec rope = expected;
+    rope.scaling = FrequencyFactors{*std::move(factors)};
+    return rope;
   }
 
   // By which each frequency of theta is divided.
-  static std::optional<std::vector<double>> FactorsOf(const Table& table,
+  static std::optional<std::vector<double>> FactorsOf(const StoredRopeTable& table,
                                                       const RopeSpec& expected) {
     std::vector<double> factors;
     for (size_t i = 0; i < table.inverse.size(); ++i) {
@@ -478,7 +392,7 @@ class Ropes {
   }
 
   bool SetTable(int layer, const RopeSpec& expected, const FoundAttention& found, int64_t first,
-                const Table& table, int64_t length, OnnxPatch& patch) const {
+                const StoredRopeTable& table, int64_t length, OnnxPatch& patch) const {
     const FoundRope& rope = *found.rope;
     for (size_t i = 0; i < report_.decoder.layers.size() && i < spec_.layers.size(); ++i) {
       const auto& other = report_.decoder.layers[i].attention;

@@ -11,12 +11,14 @@
 #include "audit/exchanges.h"
 #include "audit/findings.h"
 #include "audit/mend_weights.h"
+#include "audit/storage.h"
 #include "audit/walk.h"
 #include "audit/weight_places.h"
 #include "audit/weight_sums.h"
 #include "audit/zero_points.h"
 #include "base/dtype.h"
 #include "base/quoted.h"
+#include "reference/ops.h"
 
 namespace lockstep {
 namespace {
@@ -158,7 +160,11 @@ class Comparer : WeightPlaces {
     } else if (sums.bf16 || sums.fp16) {
       result.state = WeightState::kRounded;
       result.rounding = sums.bf16 ? Rounding::kBF16 : Rounding::kFP16;
-      if (InSixteenBits(slot.id)) result.bits = 16;
+      if (Storage(slot.id) != Rounding::kNone) result.bits = 16;
+    } else if (RoundedBeforeOffset(slot.id, *got)) {
+      result.state = WeightState::kRounded;
+      result.rounding = Storage(slot.id);
+      result.bits = 16;
     } else if (sums.largest_b == 0) {
       result.state = WeightState::kZeroed;
     } else if (codes != nullptr && ZeroShiftsOf(graph_, found().matrices.at(slot.id).matrix, ref)) {
@@ -292,13 +298,19 @@ class Comparer : WeightPlaces {
           raw.edit_json = fmt::format("\"{}\"", to);
           raw.expected = "fp32";
           raw.found = to;
+          if (result.rounding == Storage(id)) {
+            raw.kind = FindingKind::kQuantized;
+            raw.what =
+                fmt::format("{:g} + weight of the norm is kept in {}", norm->weight_offset, to);
+          }
         } else {
           raw.what = fmt::format("rounded to {}", to);
           raw.expected = ReferenceOf(id).type->name;
           raw.found = to;
           edit.change = WeightChange::kRound;
           edit.rounding = result.rounding;
-          raw.kind = InSixteenBits(id) ? FindingKind::kQuantized : FindingKind::kWeight;
+          raw.kind =
+              Storage(id) != Rounding::kNone ? FindingKind::kQuantized : FindingKind::kWeight;
         }
         break;
       }
@@ -463,18 +475,28 @@ class Comparer : WeightPlaces {
   }
 
   // A graph that computes in 16 bits keeps its weights so: precision, not a fault.
-  bool InSixteenBits(const WeightId& id) const {
-    WeightId weight = id;
-    weight.part = Part::kWeight;
-    int tensor = -1;
-    if (const auto matrix = found().matrices.find(weight); matrix != found().matrices.end())
-      tensor = matrix->second.matrix.values.tensor;
-    if (const auto norm = found().norms.find(weight);
-        norm != found().norms.end() && norm->second.weight)
-      tensor = norm->second.weight->tensor;
-    if (tensor < 0) return false;
-    const OnnxType type = graph_.model().tensors()[static_cast<size_t>(tensor)].type;
-    return type == OnnxType::kFloat16 || type == OnnxType::kBFloat16;
+  Rounding Storage(const WeightId& id) const { return StorageOf(graph_, found(), id); }
+
+  // Of a norm that adds a number to its weight: the weight was rounded first, and the sum as well
+  // where the graph keeps that.
+  bool RoundedBeforeOffset(const WeightId& id, const Rows& got) const {
+    const Rounding storage = Storage(id);
+    const NormSpec* norm = NormOf(id);
+    if (storage == Rounding::kNone || norm == nullptr || norm->weight_offset == 0) return false;
+    const WeightView& view = ReferenceOf(id);
+    const auto rounded = [&](Rounding sum) {
+      return Rows{view.rows, view.cols, [&view, norm, storage, sum](int64_t row, float* out) {
+                    view.ReadRows(row, 1, out, view.cols);
+                    for (int64_t c = 0; c < view.cols; ++c)
+                      out[c] = static_cast<float>(
+                          Rounded(Rounded(out[c], storage) + norm->weight_offset, sum));
+                  }};
+    };
+    for (const Rounding sum : {Rounding::kNone, storage}) {
+      const Sums sums = SumsOf(rounded(sum), got);
+      if (sums.max_abs <= kFolded * std::max(sums.largest, norm->weight_offset)) return true;
+    }
+    return false;
   }
 
   static std::string PathIn(const WeightId& id) {

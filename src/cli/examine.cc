@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "cli/in_sixteen_bits.h"
 #include "cli/options.h"
 #include "subjects/onnx_subject.h"
+#include "subjects/open_subject.h"
 #include "subjects/text_side.h"
 #include "verify/bisect.h"
 #include "verify/caching_subject.h"
@@ -47,6 +49,22 @@ int64_t UnshownFaults(const AuditReport& report) {
   });
 }
 
+// In codes of a few bits, which is more than 16 bits do.
+bool RoundsToCodes(const AuditReport& report) {
+  return std::ranges::any_of(report.decoder.matrices, [](const auto& matrix) {
+    return matrix.second.int8_block.has_value();
+  });
+}
+
+// What is known of a graph that this machine's ONNX Runtime cannot run.
+std::string AuditedNotRun(const AuditReport& report) {
+  if (UnshownFaults(report) > 0)
+    return "; audited, not run: what was found is told above, and whatever an audit cannot see is "
+           "not known";
+  return "; audited, not run: of what could be compared without running it nothing but its "
+         "precision is another than the checkpoint's";
+}
+
 // The probes on which the two differ, the shortest first, and one more where only a long one does.
 std::vector<Probe> ProbesThatDiffer(const ProbePlan& plan, const Verification& v) {
   std::vector<Probe> out;
@@ -79,6 +97,20 @@ Result<std::vector<PromptTrace>> AnswersOf(const Subject& reference, CachingSubj
 }
 
 }  // namespace
+
+std::optional<Examination> AuditedAlone(const Subject& reference,
+                                        const ReferenceSubject& checkpoint, const std::string& name,
+                                        const Error& error) {
+  if (!OrtRuntime::Load()) return std::nullopt;
+  const auto model = OnnxModel::Open(WithoutPrefix(name));
+  if (!model) return std::nullopt;
+  auto audit = Audit(checkpoint.model(), *model);
+  if (!audit) return std::nullopt;
+  Examination out{.verification = FailedVerification(reference.Name(), name, error)};
+  out.verification.sentence += AuditedNotRun(*audit);
+  out.audit = *std::move(audit);
+  return out;
+}
 
 ExitCode ExitCodeOf(Verdict verdict) {
   switch (verdict) {
@@ -213,10 +245,21 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
         unshown == 1 ? "what was" : fmt::format("{} things", unshown));
   };
   if (v.verdict == Verdict::kMatch) tell_unshown();
+  if (out.audit && onnx != nullptr && v.verdict == Verdict::kSubjectFailed)
+    v.sentence += AuditedNotRun(*out.audit);
+  if (v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
+  std::optional<InSixteenBits> sixteen;
+  if (out.audit && onnx != nullptr && !RoundsToCodes(*out.audit)) {
+    LS_TRY(sixteen, CompareInSixteenBits(*checkpoint, *onnx, *out.audit, candidate, options.verify,
+                                         v, pool, progress));
+    if (sixteen) out.base = sixteen->base;
+    tell_unshown();
+    if (v.verdict != Verdict::kDiffers) return out;
+  }
   // Where only a passage differs it is the cache, and no edit of the model explains that.
-  if (!PromptsDiffer(v) || v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
+  if (!PromptsDiffer(v)) return out;
 
-  if (out.audit && onnx != nullptr && Quantized(*out.audit)) {
+  if (out.audit && onnx != nullptr && !sixteen && Quantized(*out.audit)) {
     auto compared = CompareOnOwnCodes(*checkpoint, *onnx, *out.audit, candidate, options.verify, v,
                                       pool, progress);
     if (!compared && IsInterrupted(compared.error())) return tl::unexpected(compared.error());
@@ -246,6 +289,15 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
   LS_TRY(const ProbePlan plan, PlanProbes(reference, candidate, options.verify));
   DiagnoseOptions diagnose = options.diagnose;
   if (out.audit) diagnose.audit = HypothesesOf(*out.audit);
+  if (sixteen && sixteen->formulas) {
+    // What is only kept in fewer bits is in the formulas already.
+    AuditReport faults = *out.audit;
+    std::erase_if(faults.findings,
+                  [](const Finding& f) { return f.kind == FindingKind::kQuantized; });
+    diagnose.audit = HypothesesOf(faults);
+  } else if (sixteen) {
+    diagnose.audit.push_back(sixteen->cache);
+  }
   std::optional<OnnxTaps> inside;
   if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
   std::unique_ptr<ReferenceSubject> on_codes;
@@ -255,9 +307,13 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
     rounded.emplace(out.own_codes->weights.rounds, *on_codes, candidate, *onnx);
     diagnose.least_tolerance = kEmulatedRounding;
   }
+  const bool formulas = sixteen && sixteen->formulas;
+  Subject& asked = formulas ? static_cast<Subject&>(*sixteen->candidate) : candidate;
   auto diagnosis =
-      DiagnoseOn(out.own_codes ? out.own_codes->weights.model : checkpoint->model(), candidate,
-                 ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
+      DiagnoseOn(out.own_codes ? out.own_codes->weights.model
+                 : formulas    ? sixteen->formulas->model()
+                               : checkpoint->model(),
+                 asked, ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
                  rounded ? &*rounded : nullptr, pool, progress);
   if (!diagnosis && IsInterrupted(diagnosis.error())) return tl::unexpected(diagnosis.error());
   if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && out.own_codes)
@@ -265,6 +321,10 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
         "; beside the causes told below its weights are quantized: they are "
         "told {}",
         out.base);
+  if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && formulas)
+    v.sentence +=
+        fmt::format("; beside the causes told below it computes with {}, which is no fault",
+                    sixteen->bits.Words());
   // That no cause can be looked for takes nothing from the verdict.
   if (diagnosis)
     out.diagnosis = *std::move(diagnosis);

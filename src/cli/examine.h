@@ -48,6 +48,12 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
                             Subject& candidate, const ExamineOptions& options, ThreadPool& pool,
                             const Progress& progress);
 
+// Of an ONNX model that ONNX Runtime refuses (`error`: operators that this machine has for other
+// types alone): that it failed, and what an audit can tell. Absent where it cannot be read either.
+std::optional<Examination> AuditedAlone(const Subject& reference,
+                                        const ReferenceSubject& checkpoint, const std::string& name,
+                                        const Error& error);
+
 // How the verbs that compare end.
 ExitCode ExitCodeOf(Verdict verdict);
 // The same, but no match where the audit saw another number or fact that decides logits and that

@@ -167,8 +167,12 @@ Result<Answers> Work(const VerifyArgs& args) {
   for (const std::string& name : args.candidates) {
     ProgressLine line;
     const auto examine = [&]() -> Result<Examination> {
-      LS_TRY(const auto candidate, open(name));
-      return Examine(*reference, checkpoint, *candidate, options, pool,
+      const auto opened = open(name);
+      if (!opened && checkpoint != nullptr && IsVerdict(opened.error()))
+        if (auto audited = AuditedAlone(*reference, *checkpoint, name, opened.error()))
+          return *std::move(audited);
+      if (!opened) return tl::unexpected(opened.error());
+      return Examine(*reference, checkpoint, **opened, options, pool,
                      [&](std::string_view doing, int64_t done, int64_t total) {
                        line.Show(several ? fmt::format("{}: {}", name, doing) : std::string(doing),
                                  done, total);

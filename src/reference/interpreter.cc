@@ -94,7 +94,7 @@ class Pass {
       mixed = Normed(layer.mixer_post_norm, Role::kMixerPostNorm, mixed);
       Put(Tap::kMixerPostNorm, index, mixed);
     }
-    ApplyScale<T>(layer.residual, mixed);
+    Scaled(layer.residual, mixed);
     if (layer.wiring == Wiring::kSequential) {
       Add<T>(mixed, x);
       RoundResidual(x);
@@ -112,7 +112,7 @@ class Pass {
       fed = Normed(layer.mlp_post_norm, Role::kMlpPostNorm, fed);
       Put(Tap::kMlpPostNorm, index, fed);
     }
-    ApplyScale<T>(layer.residual, fed);
+    Scaled(layer.residual, fed);
     if (layer.wiring == Wiring::kParallel) Add<T>(mixed, fed);
     Add<T>(fed, x);
     RoundResidual(x);
@@ -136,6 +136,7 @@ class Pass {
     if (spec_.lm_head.logit_softcap)
       pool_.For(logits.rows,
                 [&](size_t t) { SoftCap<T>(*spec_.lm_head.logit_softcap, logits.row(t)); });
+    RoundOutput(logits);
     if (taps_ != nullptr && taps_->Wants(Tap::kLogits, -1))
       taps_->Put(Tap::kLogits, -1, first_ + static_cast<int64_t>(x.rows - logits.rows), logits);
   }
@@ -159,9 +160,22 @@ class Pass {
         norm.weight ? ReadVector(role, Part::kWeight) : std::vector<float>{};
     const std::vector<float> b = norm.bias ? ReadVector(role, Part::kBias) : std::vector<float>{};
     Norm<T>(norm, w, b, group_size, x, x, {run_.norm_cast, run_.inverse_rms_rounding});
+    RoundOutput(x);
   }
 
+  void RoundOutput(MatrixView<T> x) const {
+    if (rounder_ != nullptr) rounder_->Output(x);
+  }
+
+  void Scaled(const Scale& scale, Matrix<T>& x) const {
+    if (scale.value == 1) return;
+    ApplyScale<T>(scale, x);
+    RoundOutput(x);
+  }
+
+  // A sum of the residual stream, as the run keeps it.
   void RoundResidual(Matrix<T>& x) const {
+    RoundOutput(x);
     if (run_.residual_rounding == Rounding::kNone) return;
     for (T& e : x.data) e = static_cast<T>(Rounded(e, run_.residual_rounding));
   }
@@ -196,6 +210,7 @@ class Pass {
       x = rounded;
     }
     Linear<T>(pool_, weight, bias, x, y, rows);
+    RoundOutput(y);
   }
 
   void RoundAttention(const AttendShape& shape, Matrix<T>& q, Matrix<T>& k, Matrix<T>& v) const {
@@ -209,11 +224,16 @@ class Pass {
   const RopeTable& Table(const RopeSpec& rope) {
     for (const auto& [spec, table] : tables_)
       if (*spec == rope) return table;
-    return tables_
-        .emplace_back(&rope,
-                      RopeTable(rope, run_.FirstPosition() + first_, static_cast<int64_t>(count_),
-                                run_.FirstPosition() + length_))
-        .second;
+    RopeTable& made = tables_
+                          .emplace_back(&rope, RopeTable(rope, run_.FirstPosition() + first_,
+                                                         static_cast<int64_t>(count_),
+                                                         run_.FirstPosition() + length_))
+                          .second;
+    if (rounder_ != nullptr) {
+      rounder_->Turns(made.cos);
+      rounder_->Turns(made.sin);
+    }
+    return made;
   }
 
   // Rows of this chunk join the layer's cache, as the run keeps them.
@@ -222,7 +242,13 @@ class Pass {
     const bool stale =
         run_.cache_state == CacheState::kRowStale && call_first_ > 0 && first_ == call_first_;
     for (const auto& [rows, kept] : {std::pair{&k, &cache.k}, std::pair{&v, &cache.v}}) {
-      RoundTo(run_.kv_dtype, *rows);
+      if (run_.kv_rounded_after_call) {
+        // What earlier calls left is found as the cache kept it.
+        const auto earlier = static_cast<size_t>(call_first_) * rows->cols;
+        RoundTo(run_.kv_dtype, std::span(*kept).first(first_ == call_first_ ? earlier : 0));
+      } else {
+        RoundTo(run_.kv_dtype, rows->data);
+      }
       if (stale)
         std::copy(kept->end() - static_cast<std::ptrdiff_t>(rows->cols), kept->end(),
                   rows->data.begin());
@@ -230,10 +256,10 @@ class Pass {
     }
   }
 
-  static void RoundTo(KvDType dtype, Matrix<T>& rows) {
+  static void RoundTo(KvDType dtype, std::span<T> numbers) {
     if (dtype != KvDType::kF16 && dtype != KvDType::kBF16) return;  // T is no wider than those
     const Rounding rounding = dtype == KvDType::kF16 ? Rounding::kFP16 : Rounding::kBF16;
-    for (T& e : rows.data) e = static_cast<T>(Rounded(e, rounding));
+    for (T& e : numbers) e = static_cast<T>(Rounded(e, rounding));
   }
 
   // --- Mixers ---
@@ -255,6 +281,8 @@ class Pass {
       const RopeTable& table = Table(*a.rope);
       ApplyRope<T>(table, a.rope->layout, a.num_attention_heads, a.head_dim, 0, q);
       ApplyRope<T>(table, a.rope->layout, a.num_key_value_heads, a.head_dim, 0, k);
+      RoundOutput(q);
+      RoundOutput(k);
       Put(Tap::kQRope, layer_, q);
       Put(Tap::kKRope, layer_, k);
     }
@@ -317,6 +345,8 @@ class Pass {
     ApplyRope<T>(table, a.rope.layout, a.num_attention_heads,
                  a.qk_nope_head_dim + a.qk_rope_head_dim, a.qk_nope_head_dim, q);
     ApplyRope<T>(table, a.rope.layout, 1, a.qk_rope_head_dim, 0, k_rope);
+    RoundOutput(q);
+    RoundOutput(k_rope);
     Matrix<T> k(count_, heads * (nope + rope)), v(count_, heads * v_dim);
     for (size_t t = 0; t < count_; ++t) {
       for (size_t h = 0; h < heads; ++h) {
@@ -384,6 +414,7 @@ class Pass {
                   value_stride, visible, shape.value_dim,
                   out.view().row(t).data() + h * shape.value_dim);
     });
+    RoundOutput(out);
     Put(Tap::kAttention, layer_, out);
     return out;
   }
@@ -398,6 +429,7 @@ class Pass {
     for (size_t t = 0; t < count_; ++t)
       for (size_t i = 0; i < hidden; ++i)
         bx.view()(t, i) = bcx.view()(t, i) * bcx.view()(t, 2 * hidden + i);
+    RoundOutput(bx);
     Put(Tap::kConvIn, layer_, bx);
     auto& inputs = sequence_.layers[static_cast<size_t>(layer_)].conv;
     inputs.insert(inputs.end(), bx.data.begin(), bx.data.end());
@@ -418,6 +450,7 @@ class Pass {
         y.view()(t, i) = sum + static_cast<T>(bias[i]);
       }
     }
+    RoundOutput(y);
     Put(Tap::kConvOut, layer_, y);
     for (size_t t = 0; t < count_; ++t)
       for (size_t i = 0; i < hidden; ++i) y.view()(t, i) *= bcx.view()(t, hidden + i);
@@ -443,6 +476,7 @@ class Pass {
     } else {
       for (T& e : up.data) e = Activate(mlp.activation, e);
     }
+    RoundOutput(up);
     if (roles.taps) Put(Tap::kActivation, layer_, up);
     return Project(roles.down, up, mlp.down_bias, expert, positions);
   }

@@ -30,6 +30,11 @@ class Rounder {
   virtual void Values(size_t dim, MatrixView<T> rows) const = 0;
   // The softmax' weights of one query.
   virtual void AttentionWeights(std::span<T> weights) const = 0;
+  // What any operation gave: the embedding, a norm, a product with a weight (its bias added), an
+  // activation, a rotation, attention, a scale, a sum. Nothing by default.
+  virtual void Output(MatrixView<T>) const {}
+  // Entries of a table of cosines or sines.
+  virtual void Turns(std::span<float>) const {}
 };
 
 // What rounds a model with these weights, along one sequence, as another program does: for models

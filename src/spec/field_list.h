@@ -173,6 +173,7 @@ inline constexpr auto kFieldsOf<RunSpec> = std::tuple{LS_FIELD(RunSpec, chunk_si
                                                       LS_FIELD(RunSpec, first_position),
                                                       LS_FIELD(RunSpec, cache),
                                                       LS_FIELD(RunSpec, kv_dtype),
+                                                      LS_FIELD(RunSpec, kv_rounded_after_call),
                                                       LS_FIELD(RunSpec, residual_rounding),
                                                       LS_FIELD(RunSpec, norm_cast),
                                                       LS_FIELD(RunSpec, inverse_rms_rounding),

@@ -51,6 +51,9 @@ struct RunSpec {
   int64_t first_position = 0;         // position id of the prompt's first token
   bool cache = true;  // false: every step runs the whole sequence again, without a key-value cache
   KvDType kv_dtype = KvDType::kF32;
+  // A call sees its own keys and values as they are, and rounded only what earlier calls left: a
+  // graph whose cache is narrower than its numbers.
+  bool kv_rounded_after_call = false;
 
   // --- What can be wrong; each at its right value by default ---
 
@@ -69,7 +72,7 @@ struct RunSpec {
   // Where a sequence is cut into calls changes its numbers.
   bool DependsOnCalls() const {
     return causal_alignment != CausalAlignment::kEnd || ring_cache != RingCache::kExact ||
-           cache_state != CacheState::kKept;
+           cache_state != CacheState::kKept || kv_rounded_after_call;
   }
   // Position id of the prompt's first token, all told.
   int64_t FirstPosition() const {

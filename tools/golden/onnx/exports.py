@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A tiny Gemma-2 in bf16 and what two builders make of it: tests/golden/onnx/gemma2/{checkpoint,genai,mobius}.
+"""A tiny Gemma-2 in bf16 and what two builders make of it: tests/golden/onnx/gemma2/{checkpoint,genai,mobius},
+and in fp16 {genai-fp16,mobius-fp16}.
 
 usage: exports.py OUT
 needs: transformers 5.24, torch, onnxruntime-genai 0.18, mobius 0.1. The builders' faults are what the tests are about: both round the
@@ -30,7 +31,9 @@ with tempfile.TemporaryDirectory() as source, tempfile.TemporaryDirectory() as c
     Tokenizer(models.WordLevel({f"w{i}": i for i in range(40)}, unk_token="w0")).save(os.path.join(source, "tokenizer.json"))
     with open(os.path.join(source, "tokenizer_config.json"), "w") as f:
         json.dump({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w2", "bos_token": "w1", "pad_token": "w0", "unk_token": "w0"}, f)
-    subprocess.run([sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", os.path.join(out, "genai"),
-                    "-p", "fp32", "-e", "cpu", "-c", cache], check=True)
+    for name, precision, provider in (("genai", "fp32", "cpu"), ("genai-fp16", "fp16", "cuda")):
+        subprocess.run([sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", source, "-o", os.path.join(out, name),
+                        "-p", precision, "-e", provider, "-c", cache], check=True)
 # It writes the path that it was given into the file: a relative one.
-subprocess.run(["mobius", "build", "--model", "./checkpoint", "--dtype", "f32", "mobius"], cwd=out, check=True)
+for name, dtype in (("mobius", "f32"), ("mobius-fp16", "f16")):
+    subprocess.run(["mobius", "build", "--model", "./checkpoint", "--dtype", dtype, name], cwd=out, check=True)
