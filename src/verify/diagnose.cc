@@ -329,8 +329,9 @@ class Search : private Trials {
   // What an audit saw may be a known fault by another spelling: then it gets that fault's name.
   bool NamesTheSame(size_t cause, const Hypothesis& known) {
     Hypothesis& hypothesis = out_.causes[cause].hypothesis;
-    const auto facts_alone = [](const Edit& e) { return e.weights.empty() && e.run.empty(); };
+    const auto facts_alone = [](const Edit& e) { return e.weights.empty(); };
     if (!facts_alone(known.edit) || !facts_alone(hypothesis.edit)) return false;
+    if (!(known.edit.run == hypothesis.edit.run)) return false;
     const auto a = EditedSpec(model_.spec, known.edit);
     const auto b = EditedSpec(model_.spec, hypothesis.edit);
     if (!a || !b || *a != *b) return false;
