@@ -42,6 +42,7 @@ Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
         "attention is built of elementary operators: its window, scale and RoPE were not compared");
     report.not_compared = {"attention masks", "position ids", "how caches go in and out"};
   }
+  CompareIndices(reference, graph, report, collector);
   CompareReach(reference, candidate, graph, report, collector);
   CompareConfig(reference, candidate, graph, report, collector);
   report.findings = std::move(collector).Join();

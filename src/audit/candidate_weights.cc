@@ -5,11 +5,47 @@ namespace lockstep {
 namespace {
 
 // The value that a matrix of an operator multiplies: what the operator reads first, but for the
-// second matrix of experts.
+// second matrix of experts in one operator with the first.
 std::string InputOf(const Graph& graph, const WeightId& id, const FoundMatrix& found) {
-  if (id.role == Role::kExpertDownProj) return {};
+  const std::string_view op = graph.node(found.node).op;
+  if (id.role == Role::kExpertDownProj && (op == "QMoE" || op == "MoE")) return {};
   const int value = graph.node(found.node).In(0);
   return value == kNoValue ? std::string() : graph.Name(value);
+}
+
+void Replace(CandidateWeights& out, const Graph& graph, const WeightId& id,
+             const FoundMatrix& found) {
+  auto values = std::make_shared<std::vector<float>>(found.matrix.ReadAll(graph));
+  WeightView view{.tensor = ToString(id),
+                  .type = FindTensorType("F32"),
+                  .data = reinterpret_cast<const std::byte*>(values->data()),
+                  .rows = found.matrix.rows,
+                  .cols = found.matrix.cols,
+                  .row_stride = found.matrix.cols};
+  if (found.int8_block) {
+    const RoundedPlace& place = out.rounds[id] = {*found.int8_block, InputOf(graph, id, found)};
+    if (place.input.empty()) ++out.inside;
+  }
+  out.model.weights.Set(id, view);
+  out.model.weights.Keep(std::move(values));
+  ++out.replaced;
+}
+
+bool IsFaulty(const WeightResult& result, bool codes) {
+  switch (result.state) {
+    case WeightState::kDiffers:
+    case WeightState::kZeroPoints:
+      return result.not_finite == 0 && result.reference_not_finite == 0;
+    case WeightState::kScaled:
+    case WeightState::kOffset:
+    case WeightState::kOther:
+    case WeightState::kTransposed:
+    case WeightState::kPairs:
+    case WeightState::kHalves:
+      return codes;  // of plain numbers an edit says it
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -18,22 +54,8 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
                                        const AuditReport& report) {
   CandidateWeights out{.model = reference};
   const Graph graph(candidate);
-  const TensorType* f32 = FindTensorType("F32");
   const auto replace = [&](const WeightId& id, const FoundMatrix& found) {
-    auto values = std::make_shared<std::vector<float>>(found.matrix.ReadAll(graph));
-    WeightView view{.tensor = ToString(id),
-                    .type = f32,
-                    .data = reinterpret_cast<const std::byte*>(values->data()),
-                    .rows = found.matrix.rows,
-                    .cols = found.matrix.cols,
-                    .row_stride = found.matrix.cols};
-    if (found.int8_block) {
-      const RoundedPlace& place = out.rounds[id] = {*found.int8_block, InputOf(graph, id, found)};
-      if (place.input.empty()) ++out.inside;
-    }
-    out.model.weights.Set(id, view);
-    out.model.weights.Keep(std::move(values));
-    ++out.replaced;
+    Replace(out, graph, id, found);
   };
   const WeightId head{Role::kLmHead, Part::kWeight, -1, -1};
   const WeightId table{Role::kEmbedTokens, Part::kWeight, -1, -1};
@@ -63,6 +85,23 @@ Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& 
     if (result.state == WeightState::kQuantized || sixteen || exact) replace(id, found);
   }
   return out;
+}
+
+Result<std::vector<WeightId>> TakeFaultyWeights(CandidateWeights& weights,
+                                                const OnnxModel& candidate,
+                                                const AuditReport& report) {
+  std::vector<WeightId> taken;
+  const Graph graph(candidate);
+  for (const auto& [id, found] : report.decoder.matrices) {
+    const auto at = report.weights.find(id);
+    const WeightView* ours = weights.model.weights.Find(id);
+    if (at == report.weights.end() || ours == nullptr || ours->rows != found.matrix.rows ||
+        ours->cols != found.matrix.cols || !IsFaulty(at->second, found.matrix.codes.has_value()))
+      continue;
+    Replace(weights, graph, id, found);
+    taken.push_back(id);
+  }
+  return taken;
 }
 
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 // some of its operators do, for the reference to do as well.
 #pragma once
 
+#include <vector>
+
 #include "audit/audit.h"
 #include "audit/int8_rounder.h"
 
@@ -20,5 +22,13 @@ struct CandidateWeights {
 // weight stays a fault, and so does a number that was rounded on its way into fp32.
 Result<CandidateWeights> WithWeightsOf(const Model& reference, const OnnxModel& candidate,
                                        const AuditReport& report);
+
+// Puts into `weights` the matrices whose numbers the audit found to be others than the reference's,
+// as the candidate keeps them, where no edit of the reference gives those: faulty codes, and
+// numbers that follow no rule. What the reference computes with them shows whether they are the
+// whole difference. Returns which they are.
+Result<std::vector<WeightId>> TakeFaultyWeights(CandidateWeights& weights,
+                                                const OnnxModel& candidate,
+                                                const AuditReport& report);
 
 }  // namespace lockstep

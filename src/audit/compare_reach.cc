@@ -130,11 +130,18 @@ class Reach {
       for (int hops = 0; hops < 6 && value != kNoValue; ++hops) {
         const int p = graph_.Producer(value);
         if (p < 0) break;
-        if (graph_.node(p).op == "Gather" && graph_.Constant(graph_.node(p).In(0)))
+        // The ids that choose embeddings are no positions.
+        if (graph_.node(p).op == "Gather" && graph_.Constant(graph_.node(p).In(0)) &&
+            p != TokenLookup())
           Backward(graph_.node(p).In(1));
         value = graph_.node(p).In(0);
       }
     }
+  }
+
+  int TokenLookup() const {
+    const auto at = found_.matrices.find({Role::kEmbedTokens, Part::kWeight, -1, -1});
+    return at == found_.matrices.end() ? -1 : at->second.node;
   }
 
   static bool MovesNumbers(const Graph::Node& node) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <set>
 
+#include "audit/index_path.h"
 #include "audit/walk.h"
 #include "spec/validate.h"
 
@@ -64,33 +65,25 @@ class Finder {
   }
 
   void Embedding() {
-    const auto input_behind = [&](int value) {
-      for (int hops = 0; hops < 8 && value != kNoValue; ++hops) {
-        if (g_.IsInput(value)) return walk_.IsTokenInput(value) ? value : kNoValue;
-        const int p = g_.Producer(value);
-        if (p < 0 || !walk_.IsShapeOnly(p)) break;
-        value = g_.node(p).In(0);
-      }
-      return kNoValue;
-    };
     // Positions choose rows of tables, too: of RoPE, and of learned positions. An input's name is
     // the contract with whoever runs the graph; then the table's size tells, never the file's
     // order.
     std::optional<FoundMatrix> table;
-    std::array<bool, 3> best{};
+    std::array<bool, 4> best{};
     for (int n = 0; n < static_cast<int>(g_.nodes().size()); ++n) {
       const auto& node = g_.node(n);
       if (node.op != "Gather" && node.op != "GatherBlockQuantized") continue;
-      const int input = input_behind(node.In(1));
+      const IndexPath path = IndexPathTo(g_, node.In(1));
+      const int input = path.input;
       if (input == kNoValue) continue;
       auto matrix = MatrixOf(g_, n);
       if (!matrix || matrix->matrix.rows < spec_.embedding.vocab_size / 2) continue;
       const EmbeddingSpec& embedding = spec_.embedding;
-      const std::array<bool, 3> fits = {
+      const std::array<bool, 4> fits = {
           matrix->matrix.codes ? matrix->matrix.cols >= embedding.hidden_size
                                : matrix->matrix.cols == embedding.hidden_size,
           g_.Name(input) != "position_ids" && g_.Name(input) != "attention_mask",
-          matrix->matrix.rows >= embedding.vocab_size};
+          matrix->matrix.rows >= embedding.vocab_size, path.nodes.empty()};
       if (table && fits <= best) continue;
       best = fits;
       table = std::move(matrix);

@@ -47,6 +47,9 @@ void CompareGenai(const Model& reference, const OnnxModel& candidate, const Grap
                   const Json& config, AuditReport& report, Collector& out);
 // Caches, masks and positions, layer against layer.
 void CompareWiring(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
+// What is done to token ids and positions before they choose rows of tables.
+void CompareIndices(const Model& reference, const Graph& graph, AuditReport& report,
+                    Collector& out);
 // How far the positions of the graph reach: rows of tables, bounds on position ids.
 void CompareReach(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                   AuditReport& report, Collector& out);

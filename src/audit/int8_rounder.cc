@@ -16,10 +16,21 @@ Step StepOf(std::span<const float> block) {
   return {largest / 127, largest > 0 ? 127 / largest : 0};
 }
 
-void RoundBlock(std::span<float> ours) {
+// Returns how many lie in the middle between two codes.
+int64_t RoundBlock(std::span<float> ours, const HiddenTies& hidden) {
   const auto [scale, inverse] = StepOf(ours);
-  if (!(scale > 0)) return;
-  for (float& e : ours) e = std::nearbyint(e * inverse) * scale;
+  int64_t ties = 0;
+  if (!(scale > 0)) return ties;
+  for (float& e : ours) {
+    const float exact = e * inverse;
+    float code = std::nearbyint(exact);
+    if (hidden.steps > 0 && std::abs(std::abs(exact - code) - 0.5f) <= hidden.steps) {
+      ++ties;
+      if (hidden.flip) code += exact > code ? 1.0f : -1.0f;
+    }
+    e = code * scale;
+  }
+  return ties;
 }
 
 // The same, with the candidate's code for ties.
@@ -83,9 +94,16 @@ TieCount TieCounter::Count(int64_t positions) const {
   return sum;
 }
 
+int64_t TieCounter::Hidden(int64_t positions) const {
+  int64_t sum = 0;
+  for (size_t p = 0; p < hidden_.size() && static_cast<int64_t>(p) < positions; ++p)
+    sum += hidden_[p];
+  return sum;
+}
+
 Int8Rounder::Int8Rounder(const RoundedPlaces& places, const Weights& weights,
-                         const TheirInputs* theirs, TieCounter* counter)
-    : counter_(counter) {
+                         const TheirInputs* theirs, TieCounter* counter, HiddenTies hidden)
+    : counter_(counter), hidden_(hidden) {
   for (const auto& [id, place] : places) {
     const WeightView* view = weights.Find(id);
     if (view == nullptr || place.block < 1) continue;
@@ -107,15 +125,21 @@ void Int8Rounder::Input(const WeightView& weight, bool, std::span<const int64_t>
     const float* other =
         value == nullptr ? nullptr : TheirInputs::Row(*value, positions[t], x.size());
     TieCount count;
+    int64_t hidden = 0;
     for (size_t begin = 0; begin < x.size(); begin += block) {
       const size_t size = std::min(block, x.size() - begin);
       if (other == nullptr)
-        RoundBlock(x.subspan(begin, size));
+        hidden += RoundBlock(x.subspan(begin, size), hidden_);
       else
         RoundBlock(x.subspan(begin, size), {other + begin, size}, count);
     }
-    if (other == nullptr || counter_ == nullptr) continue;
+    if (counter_ == nullptr) continue;
     const auto at = static_cast<size_t>(positions[t]);
+    if (hidden > 0) {
+      if (counter_->hidden_.size() <= at) counter_->hidden_.resize(at + 1);
+      counter_->hidden_[at] += hidden;
+    }
+    if (other == nullptr) continue;
     std::vector<bool>& counted = counter_->counted_[value];
     if (counted.size() <= at) counted.resize(at + 1);
     if (counted[at]) continue;

@@ -36,6 +36,13 @@ struct TieCount {
   TieCount& operator+=(const TieCount& more);
 };
 
+// Of numbers that nobody sees in the candidate (inside an operator that rounds): those that lie in
+// the middle between two codes but for `steps`, that share of a step, may have fallen either way.
+struct HiddenTies {
+  double steps = 0;
+  bool flip = false;  // they fall the other way than here
+};
+
 // Where a graph rounds: by the matrix's place in the model, which an edit of its numbers leaves.
 struct RoundedPlace {
   int64_t block = 0;  // columns that share a step
@@ -71,9 +78,12 @@ class TieCounter {
  public:
   // Over the first `positions`.
   TieCount Count(int64_t positions) const;
+  // Hidden ties at the first `positions`.
+  int64_t Hidden(int64_t positions) const;
 
  private:
   friend class Int8Rounder;
+  std::vector<int64_t> hidden_;                       // by position
   std::map<const void*, std::vector<bool>> counted_;  // of each of their values, by position
   std::vector<TieCount> counts_;                      // by position
 };
@@ -84,7 +94,8 @@ class Int8Rounder : public Rounder<float> {
   // where they are. `theirs`: of the sequence that runs, filled already; nullptr: nothing is known
   // of it. Both are not owned; without a counter it may be used by several threads.
   Int8Rounder(const RoundedPlaces& places, const Weights& weights,
-              const TheirInputs* theirs = nullptr, TieCounter* counter = nullptr);
+              const TheirInputs* theirs = nullptr, TieCounter* counter = nullptr,
+              HiddenTies hidden = {});
 
   void Input(const WeightView& weight, bool head, std::span<const int64_t> positions,
              MatrixView<float> rows) const override;
@@ -100,6 +111,7 @@ class Int8Rounder : public Rounder<float> {
   };
   std::map<const WeightView*, Matrix> matrices_;
   TieCounter* counter_;
+  HiddenTies hidden_;
 };
 
 }  // namespace lockstep

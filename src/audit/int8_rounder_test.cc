@@ -121,5 +121,22 @@ TEST(Int8Rounder, AMatrixIsKnownByItsPlaceAlone) {
   EXPECT_EQ(rows[1], 0);
 }
 
+// Inside an operator nobody sees how a number fell: what lies in the middle, and nothing else, may
+// have fallen the other way.
+TEST(Int8Rounder, HiddenTiesAreThoseInTheMiddleBetweenTwoCodes) {
+  const Weights weights = Of(std::span(&kMatrix, 1));
+  const std::vector<int64_t> positions = {2};
+  for (const bool flip : {false, true}) {
+    TieCounter counter;
+    const Int8Rounder rounder({{kMatrix, {kBlock, ""}}}, weights, nullptr, &counter,
+                              {.steps = 1e-3, .flip = flip});
+    std::vector<float> x = {127, 3.4995f, -2.5005f, 7.49f};
+    rounder.Input(*weights.Find(kMatrix), false, positions, {x.data(), 1, x.size()});
+    EXPECT_EQ(x, flip ? (std::vector<float>{127, 4, -2, 7}) : (std::vector<float>{127, 3, -3, 7}));
+    EXPECT_EQ(counter.Hidden(2), 0);
+    EXPECT_EQ(counter.Hidden(3), 2);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -9,55 +9,62 @@ namespace {
 // With fewer codes a block may lie on one side of its numbers by chance.
 constexpr size_t kLeastCodes = 8;
 
-// Of distances (codes less numbers, in steps), the share within half a step of `from`.
-double ShareAt(const std::vector<double>& distances, double from, double half) {
-  const auto near =
-      std::ranges::count_if(distances, [&](double d) { return std::abs(d - from) <= half; });
+// Of distances (codes less numbers, in steps), the share within half a step of
+// `from`.
+double ShareAt(const std::vector<double> &distances, double from, double half) {
+  const auto near = std::ranges::count_if(
+      distances, [&](double d) { return std::abs(d - from) <= half; });
   return static_cast<double>(near) / static_cast<double>(distances.size());
 }
 
-// Codes are made by rounding to the nearest, so that each lies within half a step of its number;
-// beside a zero point that is k off, k and half a step. Codes at the end of their range were cut
-// off, perhaps, and a zero point may have been as well: most must lie there, and few where they
-// should.
+// Codes are made by rounding to the nearest, so that each lies within half a
+// step of its number; beside a zero point that is k off, k and half a step.
+// Codes at the end of their range were cut off, perhaps, and a zero point may
+// have been as well: most must lie there, and few where they should.
 int StepsOff(std::vector<double> distances, double half) {
-  if (distances.size() < kLeastCodes) return 0;
-  const auto middle = distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
+  if (distances.size() < kLeastCodes)
+    return 0;
+  const auto middle =
+      distances.begin() + static_cast<std::ptrdiff_t>(distances.size() / 2);
   std::ranges::nth_element(distances, middle);
   const double k = std::round(*middle);
-  if (k == 0 || !(std::abs(k) < 256)) return 0;
-  const bool there = ShareAt(distances, k, half) >= 0.8 && ShareAt(distances, 0, half) <= 0.4;
+  if (k == 0 || !(std::abs(k) < 256))
+    return 0;
+  const bool there =
+      ShareAt(distances, k, half) >= 0.8 && ShareAt(distances, 0, half) <= 0.4;
   return there ? static_cast<int>(k) : 0;
 }
 
 double PrecisionOf(OnnxType type) {
-  return type == OnnxType::kFloat16 ? 0x1p-11 : type == OnnxType::kBFloat16 ? 0x1p-8 : 0x1p-20;
+  return type == OnnxType::kFloat16    ? 0x1p-11
+         : type == OnnxType::kBFloat16 ? 0x1p-8
+                                       : 0x1p-20;
 }
 
-}  // namespace
+} // namespace
 
-std::optional<ZeroShifts> ZeroShiftsOf(const Graph& graph, const StoredMatrix& matrix,
-                                       const Rows& ref) {
-  if (!matrix.codes || ref.rows != matrix.rows || ref.cols != matrix.cols) return std::nullopt;
-  const BlockCodes& codes = *matrix.codes;
-  const double precision =
-      PrecisionOf(graph.model().tensors()[static_cast<size_t>(codes.scales)].type);
+std::optional<ZeroShifts>
+ZeroShiftsOf(const Graph &graph, const StoredMatrix &matrix, const Rows &ref) {
+  if (!matrix.codes || ref.rows != matrix.rows || ref.cols != matrix.cols)
+    return std::nullopt;
+  const BlockCodes &codes = *matrix.codes;
+  const double precision = PrecisionOf(
+      graph.model().tensors()[static_cast<size_t>(codes.scales)].type);
   StoredMatrix units_alone = matrix;
   units_alone.codes->unit_scales = true;
   ZeroShifts out;
   out.corrected.resize(static_cast<size_t>(matrix.rows * matrix.cols));
-  std::vector<float> units(static_cast<size_t>(matrix.cols)),
-      scales(static_cast<size_t>(codes.blocks));
+  std::vector<float> units(static_cast<size_t>(matrix.cols));
   Sums sums;
   for (int64_t r = 0; r < matrix.rows; ++r) {
     const std::vector<float> want = ref.Row(r);
     units_alone.ReadRow(graph, r, units.data());
-    graph.Read(codes.scales, (matrix.first_row + r * matrix.row_step) * codes.blocks, 1,
-               codes.blocks, scales.data());
+    const std::vector<float> scales = matrix.ScalesOf(graph, r);
     for (int64_t b = 0; b < codes.blocks; ++b) {
       const auto begin = static_cast<size_t>(b * codes.block);
       const auto end = static_cast<size_t>(
-          b + 1 == codes.blocks ? matrix.cols : std::min(matrix.cols, (b + 1) * codes.block));
+          b + 1 == codes.blocks ? matrix.cols
+                                : std::min(matrix.cols, (b + 1) * codes.block));
       const double scale = scales[static_cast<size_t>(b)];
       std::vector<double> distances;
       double largest = 0;
@@ -65,21 +72,26 @@ std::optional<ZeroShifts> ZeroShiftsOf(const Graph& graph, const StoredMatrix& m
         distances.push_back(double{units[c]} - double{want[c]} / scale);
         largest = std::max(largest, std::abs(double{units[c]}));
       }
-      const int steps = StepsOff(std::move(distances), 0.5 + 1e-3 + largest * precision);
+      const int steps =
+          StepsOff(std::move(distances), 0.5 + 1e-3 + largest * precision);
       out.steps.push_back(steps);
       if (steps != 0) {
-        if (out.off++ == 0) out.same = steps;
-        if (out.same && *out.same != steps) out.same.reset();
+        if (out.off++ == 0)
+          out.same = steps;
+        if (out.same && *out.same != steps)
+          out.same.reset();
       }
       for (size_t c = begin; c < end; ++c)
         out.corrected[static_cast<size_t>(r * matrix.cols) + c] =
             (units[c] - static_cast<float>(steps)) * static_cast<float>(scale);
     }
     sums.Add(want,
-             std::span(out.corrected).subspan(static_cast<size_t>(r * matrix.cols), want.size()));
+             std::span(out.corrected)
+                 .subspan(static_cast<size_t>(r * matrix.cols), want.size()));
   }
-  const Rows corrected{matrix.rows, matrix.cols, [&](int64_t row, float* to) {
-                         std::copy_n(out.corrected.data() + row * matrix.cols, matrix.cols, to);
+  const Rows corrected{matrix.rows, matrix.cols, [&](int64_t row, float *to) {
+                         std::copy_n(out.corrected.data() + row * matrix.cols,
+                                     matrix.cols, to);
                        }};
   if (out.off == 0 || !AreSoundCodes(sums, codes.bits) ||
       !EveryBlockFollows(ref, corrected, codes.bits, codes.block))
@@ -87,4 +99,4 @@ std::optional<ZeroShifts> ZeroShiftsOf(const Graph& graph, const StoredMatrix& m
   return out;
 }
 
-}  // namespace lockstep
+} // namespace lockstep

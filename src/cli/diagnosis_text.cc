@@ -92,7 +92,10 @@ std::string DiagnosisText(const Diagnosis& d, std::string_view reference,
                      base, d.sentence);
   out += fmt::format("tried {} edits in {} comparisons, {}\n", d.hypotheses, d.evaluations,
                      HumanSeconds(d.seconds));
-  if (!d.causes.empty())
+  // Numbers of the candidate's own are no edit.
+  if (!d.causes.empty() && std::ranges::none_of(d.causes, [](const Cause& cause) {
+        return cause.hypothesis.edit.empty();
+      }))
     out += fmt::format("reproduce: lockstep verify {} {} --edit-reference {}\n",
                        ShellWord(reference), ShellWord(candidate), ShellWord(ToString(d.edit)));
   return out;

@@ -1,5 +1,7 @@
 #include "cli/examine.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "cli/in_sixteen_bits.h"
@@ -214,6 +216,137 @@ Result<Diagnosis> DiagnoseOn(const Model& model, Subject& candidate, std::vector
   return diagnosis;
 }
 
+namespace {
+
+// The edit is of nothing but weights that were taken over as the candidate has them.
+bool IsOf(const Edit& edit, const std::vector<WeightId>& taken) {
+  if (edit.weights.empty() || !edit.spec.empty() || !edit.run.empty()) return false;
+  return std::ranges::all_of(edit.weights, [&](const WeightEdit& weight) {
+    return std::ranges::any_of(taken, [&](const WeightId& id) {
+      return weight.role == id.role && weight.part == id.part &&
+             (weight.layers.empty() ||
+              std::ranges::find(weight.layers, id.layer) != weight.layers.end());
+    });
+  });
+}
+
+// What was found in them, in the audit's own words.
+std::string WordsOf(const AuditReport& audit, const std::vector<WeightId>& taken) {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> words;
+  size_t more = 0;
+  for (const Finding& finding : audit.findings) {
+    if (finding.kind != FindingKind::kWeight) continue;
+    if (finding.edit && !IsOf(*finding.edit, taken)) continue;
+    if (words.size() < kMost)
+      words.push_back(finding.sentence);
+    else
+      ++more;
+  }
+  return fmt::format("its own numbers in {} matri{}: {}{}", taken.size(),
+                     taken.size() == 1 ? "x" : "ces", fmt::join(words, "; "),
+                     more > 0 ? fmt::format("; and {} more", more) : "");
+}
+
+// A diagnosis on the candidate's own numbers in some matrices, as one from the reference on: they
+// are its first cause.
+void PutFirst(Diagnosis& d, const Diagnosis& without, std::string words, size_t matrices) {
+  Cause cause{.hypothesis = {.origin = Origin::kAudit, .sentence = std::move(words)},
+              .after = d.before};
+  const bool alone = d.verdict == DiagnosisVerdict::kMatch;
+  if (alone) d.after = d.before;
+  d.before = without.before;
+  if (without.first) d.first = without.first;
+  for (Alternative& other : d.indistinguishable) ++other.replaces;
+  if (d.runner_up) ++d.runner_up->replaces;
+  if (d.verdict == DiagnosisVerdict::kUnexplained) {
+    d.nearest.insert(d.nearest.begin(), std::move(cause));
+    return;
+  }
+  d.verdict = DiagnosisVerdict::kExplained;
+  d.causes.insert(d.causes.begin(), std::move(cause));
+  d.sentence = fmt::format(
+      "with the candidate's own numbers in {} matri{} at fault{} the reference reproduces it at "
+      "all "
+      "{} compared positions: max |Δ| {:.2e} falls to {:.1e}, {:.2g} times the tolerance",
+      matrices, matrices == 1 ? "x" : "ces",
+      alone ? std::string()
+            : fmt::format(" and {} edit{}", d.causes.size() - 1, d.causes.size() == 2 ? "" : "s"),
+      d.positions, d.before.max_abs, d.after.max_abs, d.after.times_tolerance);
+}
+
+// What the audit found, for a candidate that is held against its own numbers in 16 bits: what is
+// only kept in fewer bits is in the formulas already.
+std::vector<Hypothesis> HypothesesBeside(const AuditReport& audit, const InSixteenBits* sixteen) {
+  if (sixteen == nullptr) return HypothesesOf(audit);
+  AuditReport faults = audit;
+  if (sixteen->formulas)
+    std::erase_if(faults.findings,
+                  [](const Finding& f) { return f.kind == FindingKind::kQuantized; });
+  std::vector<Hypothesis> out = HypothesesOf(faults);
+  if (!sixteen->formulas) out.push_back(sixteen->cache);
+  return out;
+}
+
+// The candidate differs, and fewer bits are not all that is between the two.
+Result<Diagnosis> Why(Subject& reference, const ReferenceSubject& checkpoint,
+                      CachingSubject& candidate, OnnxSubject* onnx, const InSixteenBits* sixteen,
+                      const ExamineOptions& options, Examination& out, ThreadPool& pool,
+                      const Progress& progress) {
+  const bool formulas = sixteen != nullptr && sixteen->formulas;
+  Subject& asked = formulas ? static_cast<Subject&>(*sixteen->candidate) : candidate;
+  Verification& v = out.verification;
+  LS_TRY(const ProbePlan plan, PlanProbes(reference, candidate, options.verify));
+  const std::vector<Probe> probes = ProbesThatDiffer(plan, v);
+  std::optional<OnnxTaps> inside;
+  if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
+  const auto ask = [&](const CandidateWeights& weights,
+                       DiagnoseOptions diagnose) -> Result<Diagnosis> {
+    std::unique_ptr<ReferenceSubject> on_codes;
+    std::optional<RoundedReference> rounded;
+    if (!weights.rounds.empty()) {
+      on_codes =
+          ReferenceSubject::Create(weights.model, LoadTextModelOrNote(weights.model.checkpoint),
+                                   pool, ReferenceSubject::Precision::kFloat, checkpoint.run());
+      rounded.emplace(weights.rounds, *on_codes, candidate, *onnx);
+      diagnose.least_tolerance = kEmulatedRounding;
+    }
+    return DiagnoseOn(weights.model, asked, probes, std::move(diagnose),
+                      inside ? &*inside : nullptr, rounded ? &*rounded : nullptr, pool, progress);
+  };
+  const auto work = [&]() -> Result<Diagnosis> {
+    CandidateWeights base{.model = formulas ? sixteen->formulas->model() : checkpoint.model()};
+    if (out.own_codes) base = out.own_codes->weights;
+    DiagnoseOptions diagnose = options.diagnose;
+    if (out.audit) diagnose.audit = HypothesesBeside(*out.audit, sixteen);
+    CandidateWeights faulty = base;
+    std::vector<WeightId> taken;
+    if (out.audit && onnx != nullptr && !formulas) {
+      LS_TRY(taken, TakeFaultyWeights(faulty, onnx->model(), *out.audit));
+    }
+    if (taken.empty()) return ask(base, diagnose);
+    // How far apart the two are, and from where on, without looking for a cause.
+    DiagnoseOptions nothing = options.diagnose;
+    nothing.systematic = false;
+    nothing.seconds = 0;
+    LS_TRY(const Diagnosis without, ask(base, nothing));
+    DiagnoseOptions rest = diagnose;
+    std::erase_if(rest.audit, [&](const Hypothesis& one) { return IsOf(one.edit, taken); });
+    LS_TRY(Diagnosis found, ask(faulty, rest));
+    // Numbers that were not the ones at fault, or not from these places.
+    if (!(found.before.rms < without.before.rms)) return ask(base, diagnose);
+    PutFirst(found, without, WordsOf(*out.audit, taken), taken.size());
+    return found;
+  };
+  auto diagnosis = work();
+  if (inside)
+    for (const std::string& note : inside->notes())
+      if (std::find(v.notes.begin(), v.notes.end(), note) == v.notes.end()) v.notes.push_back(note);
+  return diagnosis;
+}
+
+}  // namespace
+
 Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoint, Subject& given,
                             const ExamineOptions& options, ThreadPool& pool,
                             const Progress& progress) {
@@ -286,42 +419,16 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
     return out;
   }
   if (!options.diagnoses) return out;
-  LS_TRY(const ProbePlan plan, PlanProbes(reference, candidate, options.verify));
-  DiagnoseOptions diagnose = options.diagnose;
-  if (out.audit) diagnose.audit = HypothesesOf(*out.audit);
-  if (sixteen && sixteen->formulas) {
-    // What is only kept in fewer bits is in the formulas already.
-    AuditReport faults = *out.audit;
-    std::erase_if(faults.findings,
-                  [](const Finding& f) { return f.kind == FindingKind::kQuantized; });
-    diagnose.audit = HypothesesOf(faults);
-  } else if (sixteen) {
-    diagnose.audit.push_back(sixteen->cache);
-  }
-  std::optional<OnnxTaps> inside;
-  if (out.audit && onnx != nullptr) inside.emplace(*onnx, out.audit->decoder);
-  std::unique_ptr<ReferenceSubject> on_codes;
-  std::optional<RoundedReference> rounded;
-  if (out.own_codes && !out.own_codes->weights.rounds.empty()) {
-    on_codes = out.own_codes->Subject(*checkpoint, pool);
-    rounded.emplace(out.own_codes->weights.rounds, *on_codes, candidate, *onnx);
-    diagnose.least_tolerance = kEmulatedRounding;
-  }
-  const bool formulas = sixteen && sixteen->formulas;
-  Subject& asked = formulas ? static_cast<Subject&>(*sixteen->candidate) : candidate;
-  auto diagnosis =
-      DiagnoseOn(out.own_codes ? out.own_codes->weights.model
-                 : formulas    ? sixteen->formulas->model()
-                               : checkpoint->model(),
-                 asked, ProbesThatDiffer(plan, v), diagnose, inside ? &*inside : nullptr,
-                 rounded ? &*rounded : nullptr, pool, progress);
+  auto diagnosis = Why(reference, *checkpoint, candidate, onnx, sixteen ? &*sixteen : nullptr,
+                       options, out, pool, progress);
   if (!diagnosis && IsInterrupted(diagnosis.error())) return tl::unexpected(diagnosis.error());
   if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && out.own_codes)
     v.sentence += fmt::format(
         "; beside the causes told below its weights are quantized: they are "
         "told {}",
         out.base);
-  if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && formulas)
+  if (diagnosis && diagnosis->verdict == DiagnosisVerdict::kExplained && sixteen &&
+      sixteen->formulas)
     v.sentence +=
         fmt::format("; beside the causes told below it computes with {}, which is no fault",
                     sixteen->bits.Words());
@@ -330,9 +437,6 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
     out.diagnosis = *std::move(diagnosis);
   else
     v.notes.push_back(fmt::format("no cause was looked for: {}", diagnosis.error().message));
-  if (inside)
-    for (const std::string& note : inside->notes())
-      if (std::find(v.notes.begin(), v.notes.end(), note) == v.notes.end()) v.notes.push_back(note);
   if (out.own_codes) out.own_codes->weights.model = {};
   return out;
 }

@@ -32,17 +32,40 @@ std::string TieWords(const TieCount& ties) {
       ties.ties > 0 ? fmt::format(" (at most {:.1e} of a step apart)", ties.widest) : "");
 }
 
-// Where operators round inside, nobody sees on which side of the middle a number fell there. From
-// there on the two round differently everywhere: so the first tokens of prompts must agree exactly
-// (most of them), and whole prompts exactly or within what the rounding does to the reference. A
-// sentence of how closely, or nothing.
-Result<std::optional<std::string>> CompareUnresolved(RoundedReference& rounded,
-                                                     ReferenceSubject& subject,
-                                                     const CandidateWeights& weights,
-                                                     Subject& candidate, const Verification& whole,
-                                                     const VerifyOptions& options,
-                                                     const Progress& progress) {
+// Positions up to and with the first that differs.
+int64_t UpToFirstDifference(const PromptComparison& p) {
+  for (const StepComparison& step : p.steps)
+    if (step.difference.max_abs > std::max(p.tolerance, kEmulatedRounding))
+      return p.tokens + step.step;
+  return p.tokens;
+}
+
+// How far apart the same number is on both sides, in steps between codes, where both are seen and
+// the logits agree: float noise alone.
+Result<double> NoiseInSteps(const std::vector<NamedPrompt>& prompts,
+                            const CandidateWeights& weights, ReferenceSubject& subject,
+                            Subject& candidate, OnnxSubject& onnx, const Progress& progress) {
+  RoundedReference seen(weights.rounds, subject, candidate, onnx);
+  for (const NamedPrompt& prompt : prompts) {
+    const Probe probe{.name = prompt.name, .ids = prompt.ids, .steps = 1};
+    LS_TRY(const PromptTrace ignored, seen.Run(probe, progress));
+    static_cast<void>(ignored);
+  }
+  return seen.ties().numbers > 0 ? seen.ties().furthest : double{kTieSteps};
+}
+
+// Where operators round inside, nobody sees on which side of the middle a number fell there; from
+// there on the two round differently everywhere. So the first tokens of prompts must agree exactly
+// (most of them), and where a prompt does not, numbers inside must lie in the middle between two
+// codes, as closely as float noise goes, before it first differs; and the difference be no larger
+// than what it does to the reference when those fall the other way. A sentence of how closely, or
+// nothing.
+Result<std::optional<std::string>> CompareUnresolved(
+    RoundedReference& rounded, ReferenceSubject& subject, const CandidateWeights& weights,
+    Subject& candidate, OnnxSubject& onnx, const Verification& whole, const VerifyOptions& options,
+    const Progress& progress) {
   constexpr size_t kLongestBeginning = 4;
+  constexpr double kNoiseRoom = 4;  // what was measured is a sample of the noise
   LS_TRY(const ProbePlan plan, PlanProbes(rounded, candidate, options));
   VerifyOptions beginnings = options;
   beginnings.prompts.clear();
@@ -55,25 +78,33 @@ Result<std::optional<std::string>> CompareUnresolved(RoundedReference& rounded,
       beginnings.prompts.push_back(std::move(prompt));
     }
   LS_TRY(const Verification first, Verify(rounded, candidate, beginnings, progress));
-  const auto exact = std::count_if(first.prompts.begin(), first.prompts.end(), GivesLogits);
-  if (2 * static_cast<size_t>(exact) <= first.prompts.size()) return std::nullopt;
+  std::vector<NamedPrompt> exact;
+  for (size_t i = 0; i < std::min(first.prompts.size(), beginnings.prompts.size()); ++i)
+    if (GivesLogits(first.prompts[i])) exact.push_back(beginnings.prompts[i]);
+  if (2 * exact.size() <= first.prompts.size()) return std::nullopt;
+  LS_TRY(const double noise, NoiseInSteps(exact, weights, subject, candidate, onnx, progress));
+  const double steps = std::min<double>(kNoiseRoom * noise, kTieSteps);
   double worst_share = 0;
-  std::vector<std::unique_ptr<Rounder<float>>> rounders;
-  rounders.push_back(std::make_unique<Int8Rounder>(weights.rounds, subject.model().weights));
+  int64_t ties = 0;
   for (size_t i = 0; i < whole.prompts.size(); ++i) {
     const PromptComparison& p = whole.prompts[i];
     if (GivesLogits(p)) continue;
     if (p.tolerance == 0 || i >= plan.probes.size()) return std::nullopt;
-    LS_TRY(const PromptTrace run, rounded.Run(plan.probes[i], progress));
-    LS_TRY(const double effect, subject.EffectOf(rounders, 1e30, run, progress));
+    LS_TRY(const auto as_here, rounded.RunWithHidden(plan.probes[i], {.steps = steps}, progress));
+    const int64_t hidden = as_here.ties.Hidden(UpToFirstDifference(p));
+    if (hidden == 0) return std::nullopt;
+    ties += hidden;
+    LS_TRY(const auto otherwise,
+           rounded.RunWithHidden(plan.probes[i], {.steps = steps, .flip = true}, progress));
+    const double effect = CompareRuns(as_here.run, otherwise.run, plan.probes[i].steps).max_abs();
     if (!(p.max_abs() <= kRoundingMultiple * effect)) return std::nullopt;
     worst_share = std::max(worst_share, p.max_abs() / effect);
   }
   return fmt::format(
       "the reference's formulas give its logits after {} of {} first tokens of prompts, and along "
-      "whole prompts within {:.2g} times what the rounding does (inside its operators a number "
-      "between two codes may fall either way)",
-      exact, first.prompts.size(), worst_share);
+      "whole prompts within {:.2g} times what it does when numbers inside its operators that lie "
+      "in the middle between two codes ({} of them, to {:.1e} of a step) fall the other way",
+      exact.size(), first.prompts.size(), worst_share, ties, steps);
 }
 
 // In a call of another length sums are added up in another order, so that a number between two
@@ -169,8 +200,8 @@ Result<std::optional<OwnCodes>> CompareOnOwnCodes(const ReferenceSubject& refere
     explained = fmt::format("the reference's formulas give its logits on all {} prompts to {:.1e}",
                             whole.prompts.size(), *own.rounded);
   } else if (own.weights.inside > 0 || !notes.empty()) {
-    LS_TRY(explained,
-           CompareUnresolved(rounded, *subject, own.weights, candidate, whole, options, progress));
+    LS_TRY(explained, CompareUnresolved(rounded, *subject, own.weights, candidate, onnx, whole,
+                                        options, progress));
   }
   if (!explained) {
     v.notes.push_back(fmt::format(

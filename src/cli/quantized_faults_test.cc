@@ -5,8 +5,10 @@
 
 #include <filesystem>
 
+#include "base/testing.h"
 #include "cli/diagnosis_text.h"
 #include "cli/examine.h"
+#include "formats/onnx_write.h"
 
 namespace lockstep {
 namespace {
@@ -83,6 +85,50 @@ TEST(QuantizedFaults, AreNamedWithTheProofAndReproduced) {
         << again->verification.sentence;
     EXPECT_EQ(ExitCodeOf(*again), kExitYes) << again->verification.sentence;
   }
+}
+
+// Codes that are not the checkpoint's: what the audit found is the cause, with the proof that the
+// reference with them gives the export's logits.
+TEST(QuantizedFaults, FaultyCodesAreTheCauseThatTheAuditNamed) {
+  if (!OrtRuntime::Load()) GTEST_SKIP() << "no ONNX Runtime";
+  const auto model = OnnxModel::Open(kLlama / "genai-int4");
+  ASSERT_TRUE(model);
+  OnnxPatch patch;
+  for (const OnnxNode& node : model->nodes()) {
+    const OnnxTensor* codes =
+        node.op_type == "MatMulNBits" ? model->Tensor(node.Input(1)) : nullptr;
+    if (codes == nullptr) continue;
+    std::vector<std::byte> swapped(codes->bytes.begin(), codes->bytes.end());
+    for (std::byte& both : swapped) both = both << 4 | both >> 4;
+    patch.tensors.push_back({.name = codes->name, .bytes = std::move(swapped)});
+    break;
+  }
+  ASSERT_EQ(patch.tensors.size(), 1U);
+  const TestFolder scratch;
+  ASSERT_TRUE(WriteOnnx(*model, patch, scratch / "faulty"));
+  ThreadPool pool(1);
+  const auto reference = ReferenceSubject::Open(kLlama, pool);
+  const auto candidate = OnnxSubject::Open(scratch / "faulty", 1);
+  ASSERT_TRUE(reference && candidate);
+  ExamineOptions options;
+  options.verify.longest = 0;
+  options.verify.passages = false;
+  options.diagnose.systematic = false;
+  const auto examined = Examine(**reference, reference->get(), **candidate, options, pool, kGoOn);
+  ASSERT_TRUE(examined) << examined.error().message;
+  EXPECT_EQ(examined->verification.verdict, Verdict::kDiffers);
+  ASSERT_TRUE(examined->diagnosis);
+  const Diagnosis& d = *examined->diagnosis;
+  ASSERT_EQ(d.verdict, DiagnosisVerdict::kExplained) << d.sentence;
+  ASSERT_EQ(d.causes.size(), 1U);
+  EXPECT_EQ(d.causes[0].hypothesis.origin, Origin::kAudit);
+  EXPECT_NE(d.causes[0].hypothesis.sentence.find("holds other numbers"), std::string::npos)
+      << d.causes[0].hypothesis.sentence;
+  EXPECT_LT(d.after.max_abs, kEmulatedRounding);
+  EXPECT_GT(d.before.max_abs, 100 * kEmulatedRounding);
+  // No edit of the reference says these numbers.
+  EXPECT_EQ(DiagnosisText(d, "REFERENCE", "CANDIDATE", examined->base).find("--edit-reference"),
+            std::string::npos);
 }
 
 }  // namespace

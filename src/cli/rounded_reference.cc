@@ -105,6 +105,23 @@ Result<RoundedReference::Passed> RoundedReference::RunPassage(const Probe& probe
   return Passed{*std::move(ours), std::move(theirs)};
 }
 
+Result<RoundedReference::WithHidden> RoundedReference::RunWithHidden(const Probe& probe,
+                                                                     HiddenTies hidden,
+                                                                     const Progress& progress) {
+  Probe asked = probe;
+  asked.measure_noise = asked.hidden = false;
+  LS_TRY(const PromptTrace theirs, candidate_.Run(asked, progress));
+  LS_TRY(const auto inputs, InputsAlong(theirs, progress));
+  WithHidden out;
+  const Int8Rounder rounder(places_, subject_.model().weights, inputs.get(), &out.ties, hidden);
+  subject_.RoundWith(&rounder);
+  auto ours = subject_.Run(asked, progress);
+  subject_.RoundWith(nullptr);
+  if (!ours) return tl::unexpected(std::move(ours).error());
+  out.run = *std::move(ours);
+  return out;
+}
+
 Result<PromptTrace> RoundedReference::Run(const Probe& probe, const Progress& progress) {
   Probe asked = probe;
   asked.measure_noise = asked.hidden = false;

@@ -45,6 +45,13 @@ class RoundedReference : public Subject {
     PromptTrace reference, candidate;
   };
   Result<Passed> RunPassage(const Probe& probe, const Progress& progress);
+  // The reference along a probe, and how many numbers at each position lie in the middle between
+  // two codes where nobody sees how they fell in the candidate.
+  struct WithHidden {
+    PromptTrace run;
+    TieCounter ties;
+  };
+  Result<WithHidden> RunWithHidden(const Probe& probe, HiddenTies hidden, const Progress& progress);
   const RoundedPlaces& places() const { return places_; }
 
   // Over all that was run, as long as both chose the same tokens.

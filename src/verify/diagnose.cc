@@ -178,6 +178,12 @@ class Search : private Trials {
     return next;
   }
 
+  // What is told as near when nothing explains the candidate takes a fifth of the residual away at
+  // least: less is what any change does by chance.
+  static bool Nearer(const Distance& a, const Distance& b) {
+    return Lower(a, b) && a.rms <= 0.8 * b.rms && a.times_tolerance < b.times_tolerance;
+  }
+
   // What lowers one of the two and raises the other has come no nearer.
   static bool Lower(const Distance& a, const Distance& b) {
     return a.rms < b.rms && a.max_abs <= b.max_abs;
@@ -323,8 +329,9 @@ class Search : private Trials {
   // What an audit saw may be a known fault by another spelling: then it gets that fault's name.
   bool NamesTheSame(size_t cause, const Hypothesis& known) {
     Hypothesis& hypothesis = out_.causes[cause].hypothesis;
-    const auto facts_alone = [](const Edit& e) { return e.weights.empty() && e.run.empty(); };
+    const auto facts_alone = [](const Edit& e) { return e.weights.empty(); };
     if (!facts_alone(known.edit) || !facts_alone(hypothesis.edit)) return false;
+    if (!(known.edit.run == hypothesis.edit.run)) return false;
     const auto a = EditedSpec(model_.spec, known.edit);
     const auto b = EditedSpec(model_.spec, hypothesis.edit);
     if (!a || !b || *a != *b) return false;
@@ -352,7 +359,7 @@ class Search : private Trials {
       for (const size_t h : nearest_->hypotheses) {
         kept.push_back(h);
         LS_TRY(auto after, Build(root, kept));
-        if (!after || !Lower(DistanceOf(*after), DistanceOf(before))) {
+        if (!after || !Nearer(DistanceOf(*after), DistanceOf(before))) {
           kept.pop_back();
           continue;
         }
@@ -368,7 +375,9 @@ class Search : private Trials {
         hypotheses_.size(), options_.max_edits,
         OutOfTime() ? " in the time given (not all were tried)" : "", out_.before.max_abs,
         out_.before.times_tolerance,
-        out_.nearest.empty() ? "" : fmt::format("; the nearest leave {:.2e}", out_.after.max_abs),
+        out_.nearest.empty() ? ""
+                             : fmt::format("; the nearest leave {:.2g} times the tolerance",
+                                           out_.after.times_tolerance),
         !out_.first || !out_.first->tap
             ? ""
             : fmt::format("; the first that differs inside is {}{}",

@@ -211,16 +211,19 @@ class Generator {
       put(std::sqrt(static_cast<double>(spec_.embedding.hidden_size)), "√hidden_size");
     if (name == "theta")
       for (const double y : {1e4, 1e5, 5e5, 1e6}) put(y, "a usual base of RoPE");
-    if (name.ends_with("eps") || name.ends_with("epsilon"))
+    const bool epsilon = name.ends_with("eps") || name.ends_with("epsilon");
+    if (epsilon)
       for (const double y : {1e-5, 1e-6, 1e-8, 1e-12, 1e-20}) put(y, "a usual epsilon");
-    put(1, "the number is left out (1)");
     put(0, "the number is left out (0)");
-    if (x != 0) put(1 / x, "the inverse");
+    // Only a factor is divided by for multiplied with, forgotten, or applied twice.
+    const bool factor = !epsilon && name != "theta";
+    if (factor) put(1, "the number is left out (1)");
+    if (factor && x != 0) put(1 / x, "the inverse");
     put(ToFloat(ToBFloat16(static_cast<float>(x))), "rounded to bf16");
     put(ToFloat(ToFloat16(static_cast<float>(x))), "rounded to fp16");
     put(std::nearbyint(x * 100) / 100, "rounded to two decimals");
-    if (x > 0) put(std::sqrt(x), "the square root");
-    put(x * x, "applied twice");
+    if (factor && x > 0) put(std::sqrt(x), "the square root");
+    if (factor) put(x * x, "applied twice");
   }
 
   // The scale of q . k that other facts of the model would give.
