@@ -27,6 +27,17 @@ Result<DataFile> DataFile::Create(const std::filesystem::path& path, uint64_t to
   return file;
 }
 
+Result<DataFile> DataFile::Continue(const std::filesystem::path& path, uint64_t offset,
+                                    uint64_t total, ExportProgress progress) {
+  const int fd = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  DataFile file(path, fd, total, std::move(progress));
+  if (fd < 0) return file.Failed("opened", errno);
+  if (ftruncate(fd, static_cast<off_t>(offset)) != 0 || lseek(fd, 0, SEEK_END) < 0)
+    return file.Failed("continued", errno);
+  file.written_ = offset;
+  return file;
+}
+
 DataFile::DataFile(DataFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
@@ -83,6 +94,11 @@ Status DataFile::FillTo(uint64_t offset) {
   while (written_ < offset)
     LS_RETURN_IF_ERROR(
         Append(std::span(kZeros).first(std::min<size_t>(kZeros.size(), offset - written_))));
+  return {};
+}
+
+Status DataFile::Sync() {
+  if (fsync(fd_) != 0) return Failed("written", errno);
   return {};
 }
 
