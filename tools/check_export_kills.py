@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""What goes wrong while a model is exported: kills, full disks, folders that cannot be written or are there already.
+
+usage: check_export_kills.py LOCKSTEP MODEL [--kills N] [--seed N]
+  MODEL    a checkpoint (some hundred megabytes let kills fall into the writing of weights)
+
+N times (default: 50) an export to genai, gguf or safetensors is killed at a random moment. After each kill there is no
+output, or the whole one (the kill came after); the same command then gives the bytes of an export that nobody killed,
+and leaves nothing beside it; every third time it is killed once more before that. Then disks that are full (a limit on
+a file's size, and a small tmpfs where this user may mount one), a folder that cannot be written, and
+outputs that exist: one sentence, exit code 2 or 3, nothing left. The model's bytes are the same at the end.
+"""
+import argparse
+import hashlib
+import os
+import pathlib
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+TARGETS = {
+    "genai": ["--to", "genai"],
+    "gguf": ["--to", "gguf"],
+    "safetensors": ["--to", "safetensors", "--precision", "f32", "--shard-size", "40MB"],
+}
+
+
+def bytes_of(path):
+    """Name and hash of every file in a folder, or of the file itself."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def remove(path):
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def mounted(folder, options):
+    command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+class Check:
+    def __init__(self, lockstep, model, room):
+        self.lockstep, self.model, self.room = lockstep, model, room
+        self.failures = 0
+
+    def expect(self, holds, what):
+        if not holds:
+            self.failures += 1
+            print(f"FAILED: {what}", flush=True)
+
+    def start(self, target, out, *more, **keywords):
+        command = [self.lockstep, "export", self.model, out, *TARGETS[target], "--no-verify", *more]
+        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        return subprocess.Popen([str(a) for a in command], text=True, **pipes, **keywords)
+
+    def run(self, target, out, *more, **keywords):
+        process = self.start(target, out, *more, **keywords)
+        text = process.communicate()[1]
+        return process.returncode, text.strip()
+
+    def refused(self, what, target, out, *more, **keywords):
+        before = len(os.listdir(out.parent))
+        code, text = self.run(target, out, *more, **keywords)
+        self.expect(code in (2, 3) and text.startswith("lockstep: ") and "\n" not in text, f"{what}: {code} {text}")
+        self.expect(len(os.listdir(out.parent)) == before, f"{what}: left {os.listdir(out.parent)}")
+        print(f"{what}: {text[:160]}", flush=True)
+
+    def kills(self, count, chance):
+        whole, seconds = {}, {}
+        for target in TARGETS:
+            begin = time.monotonic()
+            code, text = self.run(target, self.room / target)
+            seconds[target] = time.monotonic() - begin
+            self.expect(code == 0, f"{target}: {code} {text}")
+            whole[target] = bytes_of(self.room / target)
+            remove(self.room / target)
+        after = resumed = 0
+        for i in range(count):
+            target = list(TARGETS)[i % len(TARGETS)]
+            out = self.room / target
+            for _ in range(2 if i % 3 == 2 else 1):
+                process = self.start(target, out)
+                time.sleep(chance.uniform(0, seconds[target]))
+                process.kill()
+                process.communicate()
+                if out.exists():
+                    break
+            if out.exists():
+                after += 1
+                self.expect(bytes_of(out) == whole[target], f"kill {i}, {target}: what is there is not the whole")
+            else:
+                code, text = self.run(target, out)
+                resumed += "going on from" in text
+                self.expect(code == 0, f"kill {i}, {target}: the next export: {code} {text}")
+                self.expect(out.exists() and bytes_of(out) == whole[target], f"kill {i}, {target}: other bytes")
+            self.expect(os.listdir(self.room) == [target], f"kill {i}, {target}: beside it {os.listdir(self.room)}")
+            remove(out)
+        print(f"{count} kills: {after} came after the end, {resumed} exports went on from what was left", flush=True)
+
+    def full_disks(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+        for target in TARGETS:
+            self.refused(f"a file's size is limited, {target}", target, self.room / "out", preexec_fn=limited)
+        small = self.room / "small"
+        small.mkdir()
+        if mounted(small, "size=2m"):
+            for target in TARGETS:
+                self.refused(f"a disk of 2 MB, {target}", target, small / "out")
+            subprocess.run(["umount", str(small)], check=True)
+        small.rmdir()
+
+    def folders(self):
+        for target in TARGETS:
+            out = self.room / "there"
+            out.mkdir()
+            (out / "letter.txt").write_text("dear")
+            self.refused(f"a folder that exists, {target}", target, out)
+            self.refused(f"a folder of someone's, --force, {target}", target, out, "--force")
+            self.expect((out / "letter.txt").read_text() == "dear", f"{target}: the folder that existed was changed")
+            shutil.rmtree(out)
+        locked = self.room / "locked"
+        locked.mkdir(mode=0o555)
+        # Nothing is locked for root, but a file system that was mounted so.
+        if os.geteuid() != 0 or mounted(locked, "ro"):
+            for target in TARGETS:
+                self.refused(f"a folder that cannot be written, {target}", target, locked / "out")
+        if os.path.ismount(locked):
+            subprocess.run(["umount", str(locked)], check=True)
+        locked.rmdir()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lockstep", type=pathlib.Path)
+    parser.add_argument("model", type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    before = bytes_of(args.model)
+    with tempfile.TemporaryDirectory() as folder:
+        check = Check(args.lockstep.absolute(), args.model.absolute(), pathlib.Path(folder))
+        check.folders()
+        check.full_disks()
+        check.kills(args.kills, random.Random(args.seed))
+    check.expect(bytes_of(args.model) == before, "the model was changed")
+    print(f"{check.failures} failures")
+    return 1 if check.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
