@@ -7,9 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
+
+#include "base/disk_error.h"
 
 namespace lockstep {
 namespace {
@@ -50,12 +51,10 @@ DataFile::~DataFile() {
 }
 
 tl::unexpected<Error> DataFile::Failed(std::string_view what, int error) const {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    return InputError(
-        "{}: the disk is full after {} of {} bytes ({}); make room, or name a folder "
-        "on another disk",
-        path_.filename().string(), written_, total_, strerror(error));
-  return InputError("{}: cannot be {}: {}", path_.string(), what, strerror(error));
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return InputError("{}: cannot be {}: {}{}", path_.filename().string(), what,
+                    WriteFailure(path_, error, full ? total_ - std::min(written_, total_) : 0),
+                    full ? "; make room, or name a folder on another disk" : "");
 }
 
 Status DataFile::Append(std::span<const std::byte> bytes) {
