@@ -206,8 +206,9 @@ Status CheckSameFunction(const Model& model, const OnnxModel& onnx) {
   if (sentences.empty()) return {};
   const size_t shown = std::min(kNamed, sentences.size());
   return UnsupportedError(
-      "{}: the graph is another function than its configuration on these weights: {}{}; compare it "
-      "with its checkpoint (lockstep verify) and repair it first",
+      "{}: the graph is another function than its configuration on these weights: {}{}; name the "
+      "right configuration, repair the graph (lockstep repair), or take its weights all the same "
+      "(--no-verify)",
       onnx.path().string(), fmt::join(std::span(sentences).first(shown), "; "),
       sentences.size() > shown ? fmt::format("; and {} more", sentences.size() - shown) : "");
 }

@@ -25,6 +25,7 @@
 #include "export/precision.h"
 #include "ort/ort_runtime.h"
 #include "subjects/onnx_subject.h"
+#include "subjects/open_subject.h"
 #include "verify/report.h"
 
 namespace lockstep {
@@ -214,6 +215,10 @@ Json HowOf(const ExportArgs& args) {
 Result<Exported> Work(const ExportArgs& args) {
   LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
   LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  if (HoldsOnnx(args.model))
+    return UsageError(
+        "{}: holds an ONNX graph; make a checkpoint of it (--to safetensors) and export that",
+        args.model);
   LS_TRY(const Model model, LoadModel(fs::path(args.model)));
   LS_TRY(OutputFolder folder,
          OutputFolder::Create(args.out, {.force = args.force,

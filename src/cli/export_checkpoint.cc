@@ -39,8 +39,7 @@ const Target* FindTarget(std::string_view name) {
 Result<OnnxInput> Open(const CheckpointExportArgs& args) {
   if (!HoldsOnnx(args.model)) {
     if (!args.config.empty())
-      return UsageError("--config is for ONNX graphs: {} has a configuration of its own",
-                        args.model);
+      return UsageError("--config is for ONNX graphs, and there is none at {}", args.model);
     LS_TRY(Model model, LoadModel(std::filesystem::path(args.model)));
     return OnnxInput{.model = std::move(model)};
   }
