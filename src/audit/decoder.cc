@@ -391,7 +391,23 @@ class Finder {
     } else {
       linear(ports.q, Role::kQProj, q_rows, hidden);
     }
-    found.attention = AttentionAt(g_, node);
+    FoundAttention& attention = found.attention.emplace(AttentionAt(g_, node));
+    Understand(node);
+    for (const int n : attention.nodes) Understand(n);
+    const auto q = found_.matrices.find(Id(spec.q_lora_rank ? Role::kQBProj : Role::kQProj, layer));
+    const auto kv = found_.matrices.find(Id(Role::kKvAProj, layer));
+    // A part of the queries turns, and a part of the latent vector that all keys share.
+    const std::map<WeightId, FoundMatrix>::const_iterator ends[] = {q, kv};
+    for (size_t i = 0; i < 2; ++i) {
+      if (ends[i] == found_.matrices.end()) continue;
+      for (const int n : walk_.Between({ends[i]->second.node}, node)) {
+        if (g_.node(n).op != "RotaryEmbedding") continue;
+        attention.rope_nodes[i] = n;
+        if (i == 0) attention.rope = walk_.Back(g_.node(n).Out(0)).rope;
+        attention.rope_read = true;
+        Understand(n);
+      }
+    }
     if (const int p = walk_.LinearAhead(ports.out); p >= 0) {
       auto matrix = *MatrixOf(g_, p);
       out = walk_.AddBias(matrix);
@@ -416,7 +432,8 @@ class Finder {
 
   int Moe(int32_t layer, const MoeSpec& spec, int input, FoundLayer& found) {
     for (const int c : walk_.Users(input))
-      if (g_.node(c).op == "MoE" || g_.node(c).op == "QMoE") return FusedMoe(layer, spec, c, found);
+      if (g_.node(c).op == "MoE" || g_.node(c).op == "QMoE")
+        return FusedMoe(layer, spec, c, input, found);
     // Every expert by itself: the router is the matrix with one row an expert, the others come in
     // the order of the experts that their weights are compared with.
     std::set<int> taken;
@@ -452,7 +469,19 @@ class Finder {
                 Role::kSharedDownProj);
       ++order;
     }
+    SharedGate(layer, spec, input);
     return last;
+  }
+
+  // The one number by which all that the shared expert gives is multiplied.
+  void SharedGate(int32_t layer, const MoeSpec& spec, int input) {
+    if (!spec.shared_expert || !spec.shared_expert->sigmoid_gate) return;
+    for (const int c : walk_.Users(input)) {
+      const auto matrix = MatrixOf(g_, c);
+      if (!matrix || matrix->matrix.rows != 1) continue;
+      for (const int next : walk_.Users(g_.node(c).Out(0)))
+        if (g_.node(next).op == "Sigmoid") Keep(Role::kSharedExpertGate, layer, *matrix);
+    }
   }
 
   void SelectionBias(int32_t layer, int scores, const FoundMatrix& router) {
@@ -478,8 +507,9 @@ class Finder {
     return down;
   }
 
-  int FusedMoe(int32_t layer, const MoeSpec& spec, int node, FoundLayer& found) {
+  int FusedMoe(int32_t layer, const MoeSpec& spec, int node, int input, FoundLayer& found) {
     const auto& n = g_.node(node);
+    std::set<int> taken;  // whose matrix is the router's
     FoundRouting& routing = found.routing.emplace();
     Understand(node);
     routing.node = node;
@@ -488,6 +518,7 @@ class Finder {
       auto router = *MatrixOf(g_, p);
       const int scores = walk_.AddBias(router);
       Keep(Role::kRouter, layer, router);
+      taken.insert(p);
       if (const auto top = walk_.OperatorAhead(scores, "TopK"))
         SelectionBias(layer, g_.node(*top).In(0), router);
       else
@@ -501,6 +532,13 @@ class Finder {
     if (activation == "gelu") act.activation = Activation::kGeluTanh;
     if (activation == "silu" || activation == "swiglu") act.activation = Activation::kSilu;
     if (activation != "identity") found.activation = act;
+    if (spec.shared_expert) {
+      const Branch shared = walk_.MlpFrom(input, taken);
+      if (shared.up && shared.up->matrix.rows == spec.shared_expert->mlp.intermediate_size)
+        KeepMlp(layer, -1, shared, found, Role::kSharedGateProj, Role::kSharedUpProj,
+                Role::kSharedDownProj);
+      SharedGate(layer, spec, input);
+    }
     return n.Out(0);
   }
 

@@ -67,7 +67,11 @@ bool IsTemporaryFolder(const fs::path& path) {
          MakerOf(name, std::string_view(name).substr(0, mark + kMark.size())) != 0;
 }
 
-void RemoveOrphans(const fs::path& where, std::string_view stem) {
+namespace {
+
+// Every folder whose maker is gone, locked in `fd`, until `each` takes that: true.
+template <typename Each>
+void ForOrphans(const fs::path& where, std::string_view stem, const Each& each) {
   const std::string prefix = PrefixOf(stem);
   std::error_code error;
   for (fs::directory_iterator it(where, error), end; !error && it != end; it.increment(error)) {
@@ -76,20 +80,52 @@ void RemoveOrphans(const fs::path& where, std::string_view stem) {
     const int fd = OpenFolder(it->path());
     if (fd < 0) continue;
     struct stat info {};
-    std::error_code ignored;
-    if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0)
-      fs::remove_all(it->path(), ignored);
+    if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        each(it->path(), fd))
+      continue;
     close(fd);
   }
 }
 
-Result<TemporaryFolder> TemporaryFolder::Make(const fs::path& where, std::string_view stem) {
-  RemoveOrphans(where, stem);
+bool Remove(const fs::path& orphan, int) {
+  std::error_code ignored;
+  fs::remove_all(orphan, ignored);
+  return false;
+}
+
+}  // namespace
+
+void RemoveOrphans(const fs::path& where, std::string_view stem) {
+  ForOrphans(where, stem, Remove);
+}
+
+Result<TemporaryFolder> TemporaryFolder::Make(const fs::path& where, std::string_view stem,
+                                              const Wanted& wanted) {
+  std::string taken;
+  int taken_lock = -1;
+  ForOrphans(where, stem, [&](const fs::path& orphan, int fd) {
+    if (taken_lock >= 0 || !wanted || !wanted(orphan)) return Remove(orphan, fd);
+    taken = orphan.string();
+    taken_lock = fd;
+    return true;
+  });
   const std::string pattern =
       (where / fmt::format("{}{}-XXXXXX", PrefixOf(stem), getpid())).string();
   for (int tries = 0; tries < kMostTried; ++tries) {
     std::string path = pattern;
-    if (mkdtemp(path.data()) == nullptr) return InputError("{}", std::strerror(errno));
+    if (mkdtemp(path.data()) == nullptr) {
+      const int error = errno;
+      if (taken_lock >= 0) close(taken_lock);
+      return InputError("{}", std::strerror(error));
+    }
+    // A folder may be renamed over an empty one.
+    if (taken_lock >= 0 && rename(taken.c_str(), path.c_str()) == 0 &&
+        flock(taken_lock, LOCK_SH | LOCK_NB) == 0) {
+      TemporaryFolder folder(path, taken_lock);
+      folder.taken_over_ = true;
+      return folder;
+    }
+    if (taken_lock >= 0) close(std::exchange(taken_lock, -1));
     int lock = -1;
     if (Hold(path, lock)) return TemporaryFolder(path, lock);
   }
@@ -97,7 +133,9 @@ Result<TemporaryFolder> TemporaryFolder::Make(const fs::path& where, std::string
 }
 
 TemporaryFolder::TemporaryFolder(TemporaryFolder&& other) noexcept
-    : path_(std::exchange(other.path_, {})), lock_(std::exchange(other.lock_, -1)) {}
+    : path_(std::exchange(other.path_, {})),
+      taken_over_(other.taken_over_),
+      lock_(std::exchange(other.lock_, -1)) {}
 
 void TemporaryFolder::Keep() { path_.clear(); }
 

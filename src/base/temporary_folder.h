@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string_view>
 
 #include "base/error.h"
@@ -14,18 +15,27 @@ namespace lockstep {
 class TemporaryFolder {
  public:
   // .`stem`.lockstep-PID-XXXXXX in `where`. The error is the system's reason alone.
-  static Result<TemporaryFolder> Make(const std::filesystem::path& where, std::string_view stem);
+  static Result<TemporaryFolder> Make(const std::filesystem::path& where, std::string_view stem) {
+    return Make(where, stem, nullptr);
+  }
+  // Likewise, but the first folder of a process that is gone which `wanted` accepts is taken over
+  // instead, with what is in it, under a name of this process.
+  using Wanted = std::function<bool(const std::filesystem::path&)>;
+  static Result<TemporaryFolder> Make(const std::filesystem::path& where, std::string_view stem,
+                                      const Wanted& wanted);
   ~TemporaryFolder();
   TemporaryFolder(TemporaryFolder&& other) noexcept;
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  bool taken_over() const { return taken_over_; }
   // It stays from now on: renamed, perhaps.
   void Keep();
 
  private:
   TemporaryFolder(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
   std::filesystem::path path_;
+  bool taken_over_ = false;
   int lock_ = -1;  // held while the maker lives: process ids come again, and differ by container
 };
 

@@ -25,6 +25,7 @@
 #include "export/precision.h"
 #include "ort/ort_runtime.h"
 #include "subjects/onnx_subject.h"
+#include "subjects/open_subject.h"
 #include "verify/report.h"
 
 namespace lockstep {
@@ -49,10 +50,11 @@ std::vector<std::string_view> PrecisionNames() {
 }
 
 struct ExportArgs {
-  std::string model, out, to;
+  std::string model, out, to, config;
   ExportOptions options;
   int64_t threads = 0, longest = kLongestProbe;
   bool uncalibrated = false, force = false, unverified = false, json = false;
+  uint64_t shard_bytes = CheckpointExportOptions{}.shard_bytes;
   bool strict = false;  // of the targets that are checkpoints again
 };
 
@@ -195,12 +197,35 @@ bool IsCalibrated(const ExportArgs& args) {
          precision->bits > 0 && precision->bits <= 4;
 }
 
+// What the bytes of the folder follow from besides the model.
+Json HowOf(const ExportArgs& args) {
+  const CodeOptions& codes = args.options.codes;
+  Json how = {{"lockstep", LOCKSTEP_VERSION},
+              {"target", args.to},
+              {"precision", args.options.precision},
+              {"execution_provider", args.options.execution_provider},
+              {"block", codes.block},
+              {"zero_points", codes.asymmetric},
+              {"nearest", codes.nearest},
+              {"calibrated", IsCalibrated(args)}};
+  if (codes.accuracy_level) how["accuracy_level"] = *codes.accuracy_level;
+  return how;
+}
+
 Result<Exported> Work(const ExportArgs& args) {
   LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
   LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  if (HoldsOnnx(args.model))
+    return UsageError(
+        "{}: holds an ONNX graph; make a checkpoint of it (--to safetensors) and export that",
+        args.model);
   LS_TRY(const Model model, LoadModel(fs::path(args.model)));
   LS_TRY(OutputFolder folder,
-         OutputFolder::Create(args.out, {.force = args.force, .source = args.model}));
+         OutputFolder::Create(args.out, {.force = args.force,
+                                         .source = args.model,
+                                         .resume_key = ResumeKey(model, HowOf(args))}));
+  if (const std::string resumed = folder.Resumed(); !resumed.empty() && !args.json)
+    PrintNotes({resumed});
   CatchInterrupts();
   ThreadPool pool(ThreadCount(args.threads));
   Exported out;
@@ -228,6 +253,7 @@ Result<Exported> Work(const ExportArgs& args) {
   }
   if (!not_calibrated.empty()) out.report.notes.push_back(not_calibrated);
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
+  folder.EndResuming();
   LS_TRY(const auto files, RecordFiles(folder.path()));
   LS_RETURN_IF_ERROR(WriteSmallFile(folder.path() / kManifestName,
                                     ReadableJson(ManifestOf(args, options, model, files, out))));
@@ -281,7 +307,9 @@ void AddExportVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(
       "export", "Write a checkpoint in the form of another runtime, and prove that it is the same");
   auto args = std::make_shared<ExportArgs>();
-  verb->add_option("MODEL", args->model, "The checkpoint: a Hugging Face folder or a GGUF file")
+  verb->add_option("MODEL", args->model,
+                   "The checkpoint: a Hugging Face folder or a GGUF file; for gguf and safetensors "
+                   "also a folder with an ONNX graph")
       ->required()
       ->type_name("");
   verb->add_option("OUT", args->out, "The folder to write; it must not exist")
@@ -329,6 +357,17 @@ void AddExportVerb(CLI::App& app, Action& action) {
       "--no-calibrate", args->uncalibrated,
       "int4: let all columns count alike (default: the reference reads a built-in text, "
       "and columns count by the squares of what they multiply)"));
+  std::vector<const CLI::Option*> of_checkpoints, of_safetensors;
+  of_safetensors.push_back(
+      verb->add_option("--shard-size", args->shard_bytes,
+                       "safetensors: the most that one file holds, such as 5GB (10^9 bytes each)")
+          ->transform(CLI::AsSizeValue(true))
+          ->type_name("SIZE"));
+  of_checkpoints.push_back(
+      verb->add_option("--config", args->config,
+                       "gguf, safetensors: the config.json of an ONNX graph, or its folder "
+                       "(default: what lockstep.json keeps)")
+          ->type_name("PATH"));
   verb->add_flag("--force", args->force, "Replace an earlier export");
   verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
   AddLongest(*verb, args->longest);
@@ -349,9 +388,9 @@ void AddExportVerb(CLI::App& app, Action& action) {
       "Example: lockstep export smollm2-135m smollm2-genai --to genai");
   of_gguf.push_back(verb->add_flag("--strict", args->strict,
                                    "gguf: refuse a type that is not what was asked for"));
-  verb->callback([args, verb, of_graphs, of_gguf, &action] {
+  verb->callback([args, verb, of_graphs, of_gguf, of_checkpoints, of_safetensors, &action] {
     const bool precision_given = verb->count("--precision") > 0;
-    action = [args, precision_given, of_graphs, of_gguf] {
+    action = [args, precision_given, of_graphs, of_gguf, of_checkpoints, of_safetensors] {
       if (const Status known = CheckTarget(args->to); !known)
         return Report(known.error(), args->json);
       const bool graph = !IsCheckpointTarget(args->to);
@@ -366,15 +405,23 @@ void AddExportVerb(CLI::App& app, Action& action) {
       if (!graph)
         if (const Status fine = refused(of_graphs, "genai"); !fine)
           return Report(fine.error(), args->json);
+      if (graph)
+        if (const Status fine = refused(of_checkpoints, "gguf and safetensors"); !fine)
+          return Report(fine.error(), args->json);
       if (args->to != "gguf")
         if (const Status fine = refused(of_gguf, "gguf"); !fine)
+          return Report(fine.error(), args->json);
+      if (args->to != "safetensors")
+        if (const Status fine = refused(of_safetensors, "safetensors"); !fine)
           return Report(fine.error(), args->json);
       if (graph) return Run(*args);
       return RunCheckpointExport({.model = args->model,
                                   .out = args->out,
                                   .to = args->to,
                                   .precision = precision_given ? args->options.precision : "keep",
+                                  .config = args->config,
                                   .threads = args->threads,
+                                  .shard_bytes = std::max<uint64_t>(1, args->shard_bytes),
                                   .strict = args->strict,
                                   .force = args->force,
                                   .unverified = args->unverified,

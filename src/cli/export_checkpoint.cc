@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <chrono>
 
+#include "audit/onnx_checkpoint.h"
+#include "cli/onnx_input.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "cli/timed_progress.h"
 #include "export/gguf/export_gguf.h"
 #include "export/gguf/types.h"
+#include "export/output_folder.h"
 #include "export/safetensors/export_safetensors.h"
 #include "model/model.h"
+#include "subjects/open_subject.h"
 
 namespace lockstep {
 namespace {
@@ -32,21 +36,49 @@ const Target* FindTarget(std::string_view name) {
   return it == std::end(kTargets) ? nullptr : it;
 }
 
+Result<OnnxInput> Open(const CheckpointExportArgs& args) {
+  if (!HoldsOnnx(args.model)) {
+    if (!args.config.empty())
+      return UsageError("--config is for ONNX graphs, and there is none at {}", args.model);
+    LS_TRY(Model model, LoadModel(std::filesystem::path(args.model)));
+    return OnnxInput{.model = std::move(model)};
+  }
+  LS_TRY(OnnxInput input, OpenOnnxInput(args.model, args.config));
+  if (!args.unverified) LS_RETURN_IF_ERROR(CheckSameFunction(input.model, *input.onnx));
+  return input;
+}
+
 Result<CheckpointExportReport> Work(const CheckpointExportArgs& args) {
-  LS_TRY(const Model model, LoadModel(std::filesystem::path(args.model)));
-  if (!args.json) PrintNotes(model.notes);
+  LS_TRY(const OnnxInput input, Open(args));
+  const Model& model = input.model;
+  if (!args.json && input.onnx == nullptr) PrintNotes(model.notes);
   CatchInterrupts();
   TimedProgress progress;
   CheckpointExportOptions options{.precision = args.precision,
+                                  .before = input.before,
                                   .strict = args.strict,
                                   .force = args.force,
                                   .verify = !args.unverified,
-                                  .threads = ThreadCount(args.threads)};
+                                  .threads = ThreadCount(args.threads),
+                                  .shard_bytes = args.shard_bytes};
+  options.resume_key =
+      ResumeKey(model, {{"lockstep", LOCKSTEP_VERSION},
+                        {"target", args.to},
+                        {"precision", args.precision},
+                        {"before", input.before == nullptr ? "" : std::string(input.before->name)},
+                        {"shard_bytes", args.shard_bytes}});
+  options.say = [&](const std::string& sentence) {
+    if (!args.json) PrintNotes({sentence});
+  };
   options.progress = [&](uint64_t done, uint64_t total) {
     return progress.Show("writing weights", static_cast<int64_t>(done),
                          static_cast<int64_t>(total));
   };
-  return FindTarget(args.to)->write(model, args.out, options);
+  LS_TRY(CheckpointExportReport report, FindTarget(args.to)->write(model, args.out, options));
+  // What became of a graph's weights is part of the answer.
+  if (input.onnx != nullptr)
+    report.notes.insert(report.notes.begin(), model.notes.begin(), model.notes.end());
+  return report;
 }
 
 std::string Text(const CheckpointExportArgs& args, const CheckpointExportReport& report) {

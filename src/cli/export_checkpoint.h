@@ -7,11 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "export/checkpoint_export.h"
+
 namespace lockstep {
 
 struct CheckpointExportArgs {
   std::string model, out, to, precision;
+  std::string config;  // of an ONNX graph that comes without
   int64_t threads = 0;
+  uint64_t shard_bytes = CheckpointExportOptions{}.shard_bytes;
   bool strict = false, force = false, unverified = false, json = false;
 };
 

@@ -2,6 +2,8 @@
 // give.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,10 +13,18 @@ namespace lockstep {
 
 struct CheckpointExportOptions {
   std::string precision = "keep";
+  // Of a model in fp32: the type that its checkpoint had, which "keep" takes where it holds every
+  // matrix. Null: as it is.
+  const TensorType* before = nullptr;
   bool strict = false;  // a substituted type or a rounded weight is an error
   bool force = false;   // replaces what is there
   bool verify = true;   // reads the result again and compares facts and weights
   int threads = 1;
+  // safetensors: a file is no larger, but for one tensor. transformers' default for max_shard_size
+  // was 5 GB; 1 GB is 10^9 bytes there.
+  uint64_t shard_bytes = 5'000'000'000;
+  std::string resume_key;                                     // OutputFolder::Options
+  std::function<void(const std::string& sentence)> say = {};  // what is no part of the report
   WriteProgress progress = {};
 };
 

@@ -7,9 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <utility>
 #include <vector>
+
+#include "base/disk_error.h"
 
 namespace lockstep {
 namespace {
@@ -27,6 +28,17 @@ Result<DataFile> DataFile::Create(const std::filesystem::path& path, uint64_t to
   return file;
 }
 
+Result<DataFile> DataFile::Continue(const std::filesystem::path& path, uint64_t offset,
+                                    uint64_t total, ExportProgress progress) {
+  const int fd = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+  DataFile file(path, fd, total, std::move(progress));
+  if (fd < 0) return file.Failed("opened", errno);
+  if (ftruncate(fd, static_cast<off_t>(offset)) != 0 || lseek(fd, 0, SEEK_END) < 0)
+    return file.Failed("continued", errno);
+  file.written_ = offset;
+  return file;
+}
+
 DataFile::DataFile(DataFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
@@ -39,12 +51,10 @@ DataFile::~DataFile() {
 }
 
 tl::unexpected<Error> DataFile::Failed(std::string_view what, int error) const {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    return InputError(
-        "{}: the disk is full after {} of {} bytes ({}); make room, or name a folder "
-        "on another disk",
-        path_.filename().string(), written_, total_, strerror(error));
-  return InputError("{}: cannot be {}: {}", path_.string(), what, strerror(error));
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return InputError("{}: cannot be {}: {}{}", path_.filename().string(), what,
+                    WriteFailure(path_, error, full ? total_ - std::min(written_, total_) : 0),
+                    full ? "; make room, or name a folder on another disk" : "");
 }
 
 Status DataFile::Append(std::span<const std::byte> bytes) {
@@ -83,6 +93,11 @@ Status DataFile::FillTo(uint64_t offset) {
   while (written_ < offset)
     LS_RETURN_IF_ERROR(
         Append(std::span(kZeros).first(std::min<size_t>(kZeros.size(), offset - written_))));
+  return {};
+}
+
+Status DataFile::Sync() {
+  if (fsync(fd_) != 0) return Failed("written", errno);
   return {};
 }
 

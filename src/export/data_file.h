@@ -20,6 +20,9 @@ class DataFile {
   // Creates it; it must not exist. `total` bytes are expected, for the progress.
   static Result<DataFile> Create(const std::filesystem::path& path, uint64_t total,
                                  ExportProgress progress);
+  // One that was written up to `offset`, and perhaps further, by a process that was killed.
+  static Result<DataFile> Continue(const std::filesystem::path& path, uint64_t offset,
+                                   uint64_t total, ExportProgress progress);
   DataFile(DataFile&& other) noexcept;
   DataFile& operator=(DataFile&&) = delete;
   ~DataFile();
@@ -30,6 +33,7 @@ class DataFile {
   void StoreFloatsAs(DType type) { floats_ = type; }  // kF32, kF16, kBF16
   Status FillTo(uint64_t offset);                     // zeros up to this offset
   uint64_t size() const { return written_; }
+  Status Sync();    // what was written is on the disk
   Status Finish();  // on the disk, not only on its way there
 
  private:

@@ -26,6 +26,13 @@ Json ExportManifest(const Model& model, std::string_view target, const ExportOpt
   Json& files = source["files"] = Json::array();
   for (const auto& file : model.checkpoint.files)
     files.push_back({{"name", file->path().filename().string()}, {"bytes", file->bytes().size()}});
+  // So that the way back needs nothing else (docs/export_gguf.md). A Hugging Face folder holds
+  // both.
+  if (target != "safetensors" && model.checkpoint.config.is_object()) {
+    source["config"] = model.checkpoint.config;
+    if (model.checkpoint.generation_config.is_object())
+      source["generation_config"] = model.checkpoint.generation_config;
+  }
   json["weight_bytes"] = report.bytes;
   json["notes"] = report.notes;
   json["spec"] = ToJson(model.spec);

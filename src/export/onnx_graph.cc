@@ -3,10 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
+#include <charconv>
 #include <span>
 
+#include "base/atomic_file.h"
 #include "base/dtype.h"
+#include "base/mapped_file.h"
+#include "export/output_folder.h"
 #include "formats/onnx_read.h"
 #include "formats/protobuf.h"
 
@@ -24,6 +29,27 @@ std::vector<std::byte> BytesOf(std::span<const T> values) {
   static_assert(std::endian::native == std::endian::little);
   const auto bytes = std::as_bytes(values);
   return {bytes.begin(), bytes.end()};
+}
+
+// Between two marks of how far the data are.
+constexpr uint64_t kMarkEvery = uint64_t{256} << 20;
+
+// How far the data of a killed export are known to be on the disk; 0: it has none.
+uint64_t MarkIn(const std::filesystem::path& folder) {
+  std::error_code error;
+  const auto text = ReadTextFile(folder / kResumeDataName);
+  uint64_t mark = 0;
+  if (!text || text->empty()) return 0;
+  const char* const end = text->data() + text->size();
+  const auto [stop, failed] = std::from_chars(text->data(), end, mark);
+  const uint64_t there = std::filesystem::file_size(folder / kDataFile, error);
+  return failed == std::errc{} && stop == end && !error && there >= mark ? mark : 0;
+}
+
+Status WriteMark(const std::filesystem::path& folder, uint64_t mark) {
+  const std::string text = fmt::format("{}", mark);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+  return WriteFileAtomically(folder / kResumeDataName, {&bytes, 1});
 }
 
 std::string EncodeOpset(std::string_view domain, int64_t version) {
@@ -125,17 +151,34 @@ std::string OnnxGraph::Initializer(const std::string& name, OnnxType type,
 }
 
 Status OnnxGraph::Write(const std::filesystem::path& folder, const ExportProgress& progress) const {
-  LS_TRY(DataFile data, DataFile::Create(folder / kDataFile, data_bytes_, progress));
+  std::error_code ignored;
+  const bool resumable = std::filesystem::exists(folder / kResumeName, ignored);
+  uint64_t marked = resumable ? MarkIn(folder) : 0;
+  const bool whole = std::ranges::any_of(initializers_, [&](const Pending& pending) {
+    return pending.tensor.offset + pending.tensor.length == marked;
+  });
+  if (!whole) marked = 0;
+  if (resumable && marked == 0) std::filesystem::remove(folder / kDataFile, ignored);
+  LS_TRY(DataFile data, marked > 0
+                            ? DataFile::Continue(folder / kDataFile, marked, data_bytes_, progress)
+                            : DataFile::Create(folder / kDataFile, data_bytes_, progress));
   data.StoreFloatsAs(floats_ == OnnxType::kFloat16    ? DType::kF16
                      : floats_ == OnnxType::kBFloat16 ? DType::kBF16
                                                       : DType::kF32);
   for (const Pending& pending : initializers_) {
+    if (pending.tensor.offset + pending.tensor.length <= marked) continue;
+    if (resumable && data.size() - marked >= kMarkEvery) {
+      LS_RETURN_IF_ERROR(data.Sync());
+      marked = data.size();
+      LS_RETURN_IF_ERROR(WriteMark(folder, marked));
+    }
     LS_RETURN_IF_ERROR(data.FillTo(pending.tensor.offset));
     LS_RETURN_IF_ERROR(pending.write(data));
     LS_CHECK(data.size() == pending.tensor.offset + pending.tensor.length, "{}: {} bytes of {}",
              pending.tensor.name, data.size() - pending.tensor.offset, pending.tensor.length);
   }
   LS_RETURN_IF_ERROR(data.Finish());
+  if (resumable) LS_RETURN_IF_ERROR(WriteMark(folder, data.size()));
 
   constexpr uint32_t kGraphName = 2, kGraphInput = 11;
   std::string graph = nodes_;

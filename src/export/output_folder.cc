@@ -12,6 +12,9 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/mapped_file.h"
+#include "base/quoted.h"
+#include "export/data_file.h"
 #include "export/export.h"
 
 namespace lockstep {
@@ -56,6 +59,20 @@ Status CheckReplaceable(const fs::path& out) {
       out.string());
 }
 
+bool HasResumeKey(const fs::path& folder, const std::string& key) {
+  std::error_code error;
+  const fs::path path = folder / kResumeName;
+  if (key.empty() || fs::file_size(path, error) != key.size() || error) return false;
+  const auto text = ReadTextFile(path);
+  return text && *text == key;
+}
+
+// Only what is written whole, or says how far it is.
+bool MayStay(const std::string& name, bool data) {
+  return name == kResumeName || name.ends_with(".safetensors") ||
+         (data && (name == kResumeDataName || name.ends_with(".onnx.data")));
+}
+
 Status SyncFolder(const fs::path& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const bool synced = fd >= 0 && fsync(fd) == 0;
@@ -85,17 +102,76 @@ Result<OutputFolder> OutputFolder::Create(const fs::path& out, const Options& op
   const fs::path parent = clean.parent_path();
   if (!fs::is_directory(parent, error))
     return UsageError("{}: there is no folder {}; create it first", out.string(), parent.string());
-  auto temporary = TemporaryFolder::Make(parent, clean.filename().string());
+  auto temporary = TemporaryFolder::Make(
+      parent, clean.filename().string(),
+      [&](const fs::path& orphan) { return HasResumeKey(orphan, options.resume_key); });
   if (!temporary)
     return InputError("{}: a folder cannot be created there: {}", out.string(),
                       temporary.error().message);
-  return OutputFolder(clean, *std::move(temporary), exists);
+  const bool taken_over = temporary->taken_over();
+  OutputFolder folder(clean, *std::move(temporary), exists);
+  if (taken_over) {
+    LS_RETURN_IF_ERROR(folder.KeepFinished());
+  } else if (!options.resume_key.empty()) {
+    LS_RETURN_IF_ERROR(WriteSmallFile(folder.path() / kResumeName, options.resume_key));
+  }
+  return folder;
+}
+
+Status OutputFolder::KeepFinished() {
+  std::error_code error;
+  const bool data = fs::exists(path() / kResumeDataName, error);
+  std::vector<fs::path> others;
+  for (fs::directory_iterator it(path(), error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!MayStay(name, data) || !it->is_regular_file(error)) {
+      others.push_back(it->path());
+    } else if (name != kResumeName && name != kResumeDataName) {
+      kept_.push_back(name);
+      kept_bytes_ += it->file_size(error);
+    }
+  }
+  for (const fs::path& other : others) {
+    if (error) break;
+    fs::remove_all(other, error);
+  }
+  std::sort(kept_.begin(), kept_.end());
+  if (error) return InputError("{}: {}", path().string(), error.message());
+  return {};
+}
+
+std::string OutputFolder::Resumed() const {
+  if (kept_.empty()) return {};
+  constexpr size_t kNamed = 3;
+  return fmt::format("going on from what a killed export of the same left: {}",
+                     QuotedList(kept_, kNamed));
+}
+
+void OutputFolder::EndResuming() const {
+  std::error_code ignored;
+  for (const char* name : {kResumeName, kResumeDataName}) fs::remove(path() / name, ignored);
+}
+
+std::string ResumeKey(const Model& model, const Json& how) {
+  Json key = {{"how", how}};
+  Json& files = key["files"] = Json::array();
+  for (const auto& file : model.checkpoint.files) {
+    std::error_code error;
+    const auto time = fs::last_write_time(file->path(), error).time_since_epoch();
+    files.push_back({{"path", Canonical(file->path()).string()},
+                     {"bytes", file->bytes().size()},
+                     {"time", error ? 0 : int64_t{time.count()}}});
+  }
+  key["config"] = model.checkpoint.config;
+  key["generation_config"] = model.checkpoint.generation_config;
+  return key.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Status OutputFolder::CheckRoom(uint64_t bytes) const {
   struct statvfs info {};
   if (statvfs(path().c_str(), &info) != 0) return {};  // writing will tell
   const uint64_t room = uint64_t{info.f_bavail} * info.f_frsize;
+  bytes -= std::min(bytes, kept_bytes_);
   if (room >= bytes) return {};
   return InputError(
       "{}: the export needs {} bytes, and the disk has room for {}; make room, or "
@@ -105,6 +181,7 @@ Status OutputFolder::CheckRoom(uint64_t bytes) const {
 
 Status OutputFolder::PutInPlace() {
   std::error_code error;
+  EndResuming();
   // mkdtemp gives 0700; a new folder is what the umask leaves of 0777 elsewhere.
   fs::permissions(path(),
                   fs::perms::group_read | fs::perms::group_exec | fs::perms::others_read |

@@ -4,10 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
+#include "base/mapped_file.h"
 #include "base/testing.h"
 #include "export/data_file.h"
+#include "export/onnx_graph.h"
 
 namespace lockstep {
 namespace {
@@ -117,6 +120,77 @@ TEST_F(OutputFolderTest, WhatAKilledExportLeftIsRemovedAndALivingOneIsNot) {
   const auto second = OutputFolder::Create(root_ / "out", {});
   ASSERT_TRUE(second);
   EXPECT_TRUE(fs::exists(path));
+}
+
+TEST_F(OutputFolderTest, TheSameExportGoesOnFromFilesThatAKilledOneFinished) {
+  const OutputFolder::Options same{.resume_key = "same"};
+  const auto killed = [&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      auto folder = OutputFolder::Create(root_ / "out", same);
+      if (folder) {
+        Write(folder->path() / "model-00001-of-00002.safetensors", "whole");
+        Write(folder->path() / "model-00002-of-00002.safetensors.1-0.tmp", "ha");
+        Write(folder->path() / "model.onnx.data", "without a mark");
+        Write(folder->path() / "config.json", "{");
+      }
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+  };
+  const auto names = [](const fs::path& folder) {
+    std::vector<std::string> out;
+    for (const auto& entry : fs::directory_iterator(folder))
+      out.push_back(entry.path().filename().string());
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  killed();
+  {
+    auto folder = OutputFolder::Create(root_ / "out", same);
+    ASSERT_TRUE(folder) << folder.error().message;
+    EXPECT_EQ(names(folder->path()),
+              (std::vector<std::string>{kResumeName, "model-00001-of-00002.safetensors"}));
+    EXPECT_NE(folder->Resumed().find("model-00001-of-00002"), std::string::npos);
+    ASSERT_TRUE(folder->PutInPlace());
+    EXPECT_EQ(names(root_ / "out"), std::vector<std::string>{"model-00001-of-00002.safetensors"});
+    EXPECT_EQ(Count(), 1u);
+    fs::remove_all(root_ / "out");
+  }
+  for (const char* other : {"", "other"}) {
+    killed();
+    auto folder = OutputFolder::Create(root_ / "out", {.resume_key = other});
+    ASSERT_TRUE(folder) << folder.error().message;
+    EXPECT_EQ(folder->Resumed(), "");
+    EXPECT_FALSE(fs::exists(folder->path() / "model-00001-of-00002.safetensors"));
+    EXPECT_EQ(Count(), 1u);
+  }
+}
+
+TEST_F(OutputFolderTest, DataGoOnFromTheirLastMark) {
+  OnnxGraph graph;
+  int written = 0;
+  for (const char* name : {"a", "b"})
+    graph.Initializer(name, OnnxType::kFloat, {2}, [&written, name](DataFile& file) {
+      ++written;
+      return file.AppendValues(std::vector<float>(2, *name == 'a' ? 1.0f : 2.0f));
+    });
+  ASSERT_TRUE(graph.Write(root_, nullptr));
+  const std::string whole = Must(ReadTextFile(root_ / "model.onnx.data"));
+  EXPECT_EQ(written, 2);
+  for (const auto& [mark, writes] : {std::pair("8", 1), {"7", 2}, {"99", 2}, {"x", 2}}) {
+    SCOPED_TRACE(mark);
+    fs::remove(root_ / "model.onnx");
+    Write(root_ / kResumeName, "key");
+    Write(root_ / kResumeDataName, mark);
+    Write(root_ / "model.onnx.data", whole.substr(0, 8) + "rubbish");
+    written = 0;
+    const Status again = graph.Write(root_, nullptr);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(written, writes);
+    EXPECT_EQ(Must(ReadTextFile(root_ / "model.onnx.data")), whole);
+  }
 }
 
 TEST_F(OutputFolderTest, ADiskWithoutRoomIsASentence) {

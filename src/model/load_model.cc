@@ -5,6 +5,7 @@
 #include "base/nearest.h"
 #include "base/quoted.h"
 #include "model/model.h"
+#include "model/read_spec.h"
 #include "spec/validate.h"
 
 namespace lockstep {
@@ -84,6 +85,13 @@ Result<Understood> Understand(const Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+Result<ModelSpec> ReadSpec(const Checkpoint& checkpoint) {
+  LS_TRY(Understood understood, Understand(checkpoint));
+  if (Status valid = Validate(understood.spec); !valid)
+    return tl::unexpected(std::move(valid).error().In(checkpoint.path.string()));
+  return std::move(understood.spec);
+}
 
 Result<Model> LoadModel(const std::filesystem::path& path) {
   LS_TRY(Checkpoint checkpoint, OpenCheckpoint(path));

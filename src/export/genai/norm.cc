@@ -4,17 +4,27 @@ namespace lockstep::genai {
 namespace {
 
 // weight_offset + w, added in double and rounded as the fact says: never in the checkpoint's type.
+// Where the graph computes in fp32 it adds the offset itself, to the checkpoint's own number, so
+// that nothing is lost to whoever takes the weight out again; a runtime folds the sum when it
+// loads.
 std::string Weight(GraphBuilder& b, const std::string& name, const NormSpec& norm, Role role,
                    int layer, int64_t size) {
-  return b.Floats(
-      GraphBuilder::WeightName(name) + ".weight", {size}, [&b, norm, role, layer, size] {
-        if (!norm.weight) return std::vector<float>(static_cast<size_t>(size), 1.0f);
-        std::vector<float> w = b.ReadVector(role, layer);
-        for (float& x : w)
-          x = static_cast<float>(
-              RoundedTo(static_cast<float>(norm.weight_offset + double{x}), norm.weight_rounding));
-        return w;
-      });
+  const std::string weight = GraphBuilder::WeightName(name) + ".weight";
+  const auto offset = static_cast<float>(norm.weight_offset);
+  if (norm.weight && offset != 0 && double{offset} == norm.weight_offset &&
+      norm.weight_rounding == Rounding::kNone && b.graph.floats() == OnnxType::kFloat) {
+    const std::string stored =
+        b.Floats(weight, {size}, [&b, role, layer] { return b.ReadVector(role, layer); });
+    return b.graph.Node(name + "/weight/Add", Onnx("Add"), {stored, b.graph.Float(offset)});
+  }
+  return b.Floats(weight, {size}, [&b, norm, role, layer, size] {
+    if (!norm.weight) return std::vector<float>(static_cast<size_t>(size), 1.0f);
+    std::vector<float> w = b.ReadVector(role, layer);
+    for (float& x : w)
+      x = static_cast<float>(
+          RoundedTo(static_cast<float>(norm.weight_offset + double{x}), norm.weight_rounding));
+    return w;
+  });
 }
 
 OnnxGraph::Attributes Epsilon(const NormSpec& norm) {

@@ -1,13 +1,19 @@
 #include "export/gguf/export_gguf.h"
 
+#include <sys/statvfs.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <system_error>
 
 #include "arch/gguf_facts.h"
 #include "arch/spec_facts.h"
 #include "base/quoted.h"
+#include "base/temporary_folder.h"
 #include "export/gguf/tokenizer_keys.h"
 #include "export/gguf/types.h"
 #include "export/placed_rows.h"
@@ -164,11 +170,29 @@ Status CheckTarget(const Model& model, const fs::path& out, bool force) {
   if (!fs::exists(out, error)) return {};
   if (fs::is_directory(out, error))
     return UsageError("{}: is a folder, expected the name of a .gguf file to write", out.string());
+  if (fs::is_symlink(out, error) || !fs::is_regular_file(out, error))
+    return UsageError("{}: is no ordinary file, expected the name of a .gguf file to write",
+                      out.string());
   if (!force) return UsageError("{}: is there already (--force replaces it)", out.string());
   for (const auto& file : model.checkpoint.files)
     if (fs::equivalent(file->path(), out, error))
       return UsageError("{}: is the model that is being exported", out.string());
   return {};
+}
+
+// A sentence before the first byte is written, where that is certain.
+Status CheckRoom(const Plan& plan, const TemporaryFolder& folder, const fs::path& out) {
+  uint64_t bytes = 0;
+  for (const StreamedTensor& tensor : plan.tensors)
+    bytes += static_cast<uint64_t>(tensor.rows() * tensor.row_bytes());
+  struct statvfs info {};
+  if (statvfs(folder.path().c_str(), &info) != 0) return {};
+  const uint64_t room = uint64_t{info.f_bavail} * info.f_frsize;
+  if (room >= bytes) return {};
+  return InputError(
+      "{}: the export needs {} bytes, and the disk has room for {}; make room, or name a file on "
+      "another disk",
+      out.string(), bytes, room);
 }
 
 }  // namespace
@@ -188,14 +212,29 @@ Result<CheckpointExportReport> ExportGguf(const Model& model, const fs::path& ou
     return FillRowsOf(plan.placed[index], model.weights, *plan.tensors[index].type, first, count,
                       pool, to);
   };
-  LS_RETURN_IF_ERROR(WriteGguf(out, plan.values, plan.tensors, fill, options.progress));
+  // Written and read again in a hidden folder beside it, and named at the end.
+  const fs::path parent = out.has_parent_path() ? out.parent_path() : fs::path(".");
+  const auto temporary = TemporaryFolder::Make(parent, out.filename().string());
+  if (!temporary)
+    return InputError("{}: a file cannot be created there: {}", out.string(),
+                      temporary.error().message);
+  const fs::path written = temporary->path() / out.filename();
+  LS_RETURN_IF_ERROR(CheckRoom(plan, *temporary, out));
+  LS_RETURN_IF_ERROR(WriteGguf(written, plan.values, plan.tensors, fill, options.progress));
   report.tensors = plan.tensors.size();
   std::error_code error;
-  report.bytes = fs::file_size(out, error);
+  report.bytes = fs::file_size(written, error);
   if (options.verify) {
     std::vector<std::string> ignored;
-    LS_RETURN_IF_ERROR(ReadAgain(model, WithoutUnusedIds(model.spec, ignored), out, pool, report));
+    LS_RETURN_IF_ERROR(
+        ReadAgain(model, WithoutUnusedIds(model.spec, ignored), written, pool, report));
   }
+  // link() and not rename() where nothing may be replaced: one may have appeared meanwhile.
+  if (!options.force && link(written.c_str(), out.c_str()) == 0) return report;
+  if (!options.force && errno == EEXIST)
+    return UsageError("{}: is there already (--force replaces it)", out.string());
+  if (rename(written.c_str(), out.c_str()) != 0)
+    return InputError("{}: cannot be put in place: {}", out.string(), strerror(errno));
   return report;
 }
 

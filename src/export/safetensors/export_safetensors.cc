@@ -1,6 +1,7 @@
 #include "export/safetensors/export_safetensors.h"
 
 #include <algorithm>
+#include <atomic>
 #include <system_error>
 
 #include "arch/hf_facts.h"
@@ -8,6 +9,7 @@
 #include "base/readable_json.h"
 #include "export/data_file.h"
 #include "export/export.h"
+#include "export/matrix_source.h"
 #include "export/output_folder.h"
 #include "export/placed_rows.h"
 #include "export/read_again.h"
@@ -88,18 +90,27 @@ const TensorType* PlainType(const PlacedTensor& tensor, const Weights& weights) 
   return type;
 }
 
-// Whether `type` holds every element of the tensor's weights, which are vectors.
+// Whether `type` holds every element of the tensor's weights.
 bool Holds(const PlacedTensor& tensor, const Weights& weights, const TensorType& type) {
+  constexpr int64_t kElements = int64_t{1} << 18;
+  bool all = true;
   for (const PlacedWeight& weight : tensor.weights) {
     const WeightView& view = ViewOf(weights, weight);
-    std::vector<float> values(static_cast<size_t>(view.elements())), back(values.size());
-    std::vector<std::byte> stored(values.size() * static_cast<size_t>(type.block_bytes));
-    view.ReadRows(0, view.rows, values.data(), view.cols);
-    type.quantize(values.data(), view.elements(), stored.data());
-    type.dequantize(stored.data(), view.elements(), back.data());
-    if (values != back) return false;
+    const int64_t step = std::clamp<int64_t>(kElements / view.cols, 1, view.rows);
+    const auto most = static_cast<size_t>(step * view.cols);
+    std::vector<float> values(most), back(most);
+    std::vector<std::byte> stored(most * static_cast<size_t>(type.block_bytes));
+    for (int64_t row = 0; all && row < view.rows; row += step) {
+      const int64_t rows = std::min(step, view.rows - row);
+      const int64_t n = rows * view.cols;
+      view.ReadRows(row, rows, values.data(), view.cols);
+      type.quantize(values.data(), n, stored.data());
+      type.dequantize(stored.data(), n, back.data());
+      all = std::equal(values.begin(), values.begin() + n, back.begin());
+    }
+    ForgetPages(weights, {.views = {&view}});
   }
-  return true;
+  return all;
 }
 
 struct Types {
@@ -113,9 +124,25 @@ std::string_view DtypeWord(const TensorType& type) {
   return "float32";
 }
 
+// Which of the tensors `type` holds, where it holds all matrices; empty otherwise.
+std::vector<bool> HeldBy(const TensorType& type, const Model& model,
+                         std::span<const PlacedTensor> placed, ThreadPool& pool) {
+  std::vector<char> held(placed.size());
+  std::atomic<bool> matrices = true;
+  pool.For(placed.size(), [&](size_t i) {
+    if (!matrices) return;
+    held[i] = Holds(placed[i], model.weights, type);
+    if (!held[i] && placed[i].matrix) matrices = false;
+  });
+  if (!matrices) return {};
+  return {held.begin(), held.end()};
+}
+
 // A GGUF keeps vectors as F32 beside matrices of 16 bits; where the 16 bits hold them, they were
-// such numbers before.
-Types KeptTypes(const Model& model, std::span<const PlacedTensor> placed) {
+// such numbers before. Likewise all that comes out of a graph in fp32, whose checkpoint said
+// `before`.
+Types KeptTypes(const Model& model, std::span<const PlacedTensor> placed, const TensorType* before,
+                ThreadPool& pool) {
   const TensorType* f32 = FindTensorType("F32");
   const TensorType* matrices = nullptr;
   bool one_type = true;
@@ -128,6 +155,13 @@ Types KeptTypes(const Model& model, std::span<const PlacedTensor> placed) {
     if (matrices == nullptr) matrices = types.of.back();
   }
   types.dtype = one_type && matrices != nullptr ? DtypeWord(*matrices) : "float32";
+  if (before != nullptr && one_type && matrices == f32) {
+    const std::vector<bool> held = HeldBy(*before, model, placed, pool);
+    for (size_t i = 0; i < held.size(); ++i)
+      if (held[i]) types.of[i] = before;
+    if (!held.empty()) types.dtype = DtypeWord(*before);
+    return types;
+  }
   const bool gguf = model.checkpoint.kind == Checkpoint::Kind::kGguf;
   if (!gguf || !one_type || matrices == nullptr || matrices->block_bytes != 2) return types;
   for (size_t i = 0; i < placed.size(); ++i)
@@ -137,16 +171,14 @@ Types KeptTypes(const Model& model, std::span<const PlacedTensor> placed) {
 }
 
 Types ChooseTypes(const Precision& precision, const Model& model,
-                  std::span<const PlacedTensor> placed) {
-  if (precision.type.empty()) return KeptTypes(model, placed);
+                  std::span<const PlacedTensor> placed, const TensorType* before,
+                  ThreadPool& pool) {
+  if (precision.type.empty()) return KeptTypes(model, placed, before, pool);
   Types types;
   types.of.assign(placed.size(), FindTensorType(precision.type));
   types.dtype = precision.dtype;
   return types;
 }
-
-// transformers' default for max_shard_size was 5 GB; 1 GB is 10^9 bytes there.
-constexpr uint64_t kShardBytes = 5'000'000'000;
 
 struct Shard {
   std::string name;
@@ -157,12 +189,12 @@ uint64_t BytesOf(const StreamedTensor& tensor) {
   return static_cast<uint64_t>(tensor.rows() * tensor.row_bytes());
 }
 
-std::vector<Shard> CutShards(std::span<const StreamedTensor> tensors) {
+std::vector<Shard> CutShards(std::span<const StreamedTensor> tensors, uint64_t shard_bytes) {
   std::vector<Shard> shards(1);
   uint64_t size = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const uint64_t bytes = BytesOf(tensors[i]);
-    if (size + bytes > kShardBytes && !shards.back().tensors.empty()) {
+    if (size + bytes > shard_bytes && !shards.back().tensors.empty()) {
       shards.emplace_back();
       size = 0;
     }
@@ -192,10 +224,10 @@ Status WriteIndex(const fs::path& folder, std::span<const Shard> shards,
 
 Status WriteWeights(const Model& model, std::span<const PlacedTensor> placed,
                     std::span<const StreamedTensor> tensors, const fs::path& folder,
-                    ThreadPool& pool, const WriteProgress& progress) {
+                    ThreadPool& pool, const CheckpointExportOptions& options) {
   uint64_t total = 0, before = 0;
   for (const StreamedTensor& tensor : tensors) total += BytesOf(tensor);
-  const std::vector<Shard> shards = CutShards(tensors);
+  const std::vector<Shard> shards = CutShards(tensors, options.shard_bytes);
   for (const Shard& shard : shards) {
     std::vector<StreamedTensor> here;
     uint64_t bytes = 0;
@@ -208,10 +240,13 @@ Status WriteWeights(const Model& model, std::span<const PlacedTensor> placed,
                         count, pool, out);
     };
     const WriteProgress shown = [&](uint64_t done, uint64_t) {
-      return !progress || progress(before + done, total);
+      return !options.progress || options.progress(before + done, total);
     };
-    LS_RETURN_IF_ERROR(
-        StreamSafetensors(folder / shard.name, here, fill, shown, {{"format", "pt"}}));
+    // One that is there was finished by an export that was killed later (output_folder.h).
+    std::error_code ignored;
+    if (!fs::exists(folder / shard.name, ignored))
+      LS_RETURN_IF_ERROR(
+          StreamSafetensors(folder / shard.name, here, fill, shown, {{"format", "pt"}}));
     before += bytes;
   }
   return shards.size() > 1 ? WriteIndex(folder, shards, tensors, total) : Status();
@@ -238,7 +273,8 @@ Result<CheckpointExportReport> ExportSafetensors(const Model& model, const fs::p
   LS_TRY(const Precision* precision, FindPrecision(options.precision));
   LS_TRY(Target target, FindTarget(model));
   report.architecture = target.architecture->model_type;
-  const Types types = ChooseTypes(*precision, model, target.placed);
+  ThreadPool pool(std::max(1, options.threads));
+  const Types types = ChooseTypes(*precision, model, target.placed, options.before, pool);
   std::vector<StreamedTensor> tensors;
   for (size_t i = 0; i < target.placed.size(); ++i) {
     tensors.push_back(
@@ -246,13 +282,14 @@ Result<CheckpointExportReport> ExportSafetensors(const Model& model, const fs::p
     report.bytes += BytesOf(tensors.back());
   }
   report.tensors = tensors.size();
-  LS_TRY(OutputFolder folder,
-         OutputFolder::Create(out, {.force = options.force, .source = model.checkpoint.path}));
+  LS_TRY(OutputFolder folder, OutputFolder::Create(out, {.force = options.force,
+                                                         .source = model.checkpoint.path,
+                                                         .resume_key = options.resume_key}));
+  if (options.say && !folder.Resumed().empty()) options.say(folder.Resumed());
   LS_RETURN_IF_ERROR(folder.CheckRoom(report.bytes));
-  ThreadPool pool(std::max(1, options.threads));
-  LS_RETURN_IF_ERROR(
-      WriteWeights(model, target.placed, tensors, folder.path(), pool, options.progress));
-  if (model.checkpoint.kind == Checkpoint::Kind::kGguf || !precision->type.empty())
+  LS_RETURN_IF_ERROR(WriteWeights(model, target.placed, tensors, folder.path(), pool, options));
+  if (model.checkpoint.tensors.empty() || model.checkpoint.kind == Checkpoint::Kind::kGguf ||
+      !precision->type.empty())
     StateDtype(types.dtype, target.config);
   LS_RETURN_IF_ERROR(
       WriteSmallFile(folder.path() / "config.json",

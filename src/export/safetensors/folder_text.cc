@@ -31,6 +31,11 @@ constexpr const char* kTextFiles[] = {
     "vocab.bpe",
 };
 
+Status WriteJson(const fs::path& path, const Json& json) {
+  return WriteSmallFile(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+// generation_config.json lies elsewhere where the model comes out of an ONNX graph.
 Status CopyTextFiles(const Model& model, const fs::path& folder) {
   std::error_code error;
   const fs::path& path = model.checkpoint.path;
@@ -40,11 +45,9 @@ Status CopyTextFiles(const Model& model, const fs::path& folder) {
     LS_TRY(const auto file, MappedFile::Open(from / name));
     LS_RETURN_IF_ERROR(WriteSmallFile(folder / name, file->text()));
   }
-  return {};
-}
-
-Status WriteJson(const fs::path& path, const Json& json) {
-  return WriteSmallFile(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  const fs::path generation = folder / "generation_config.json";
+  if (fs::exists(generation, error) || !model.checkpoint.generation_config.is_object()) return {};
+  return WriteJson(generation, model.checkpoint.generation_config);
 }
 
 Status WriteGenerationConfig(const ModelSpec& spec, const fs::path& folder) {
