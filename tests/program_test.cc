@@ -409,7 +409,7 @@ TEST_F(Program, OptionsOfOneTargetAreRefusedByOthers) {
   ExpectFailure("export $M/llama $T/out --to safetensors --strict", 2, "--to gguf");
   ExpectFailure("export $M/llama $T/out --to genai --strict", 2, "--to gguf");
   for (const char* option :
-       {"--block 64", "--rtn", "--asymmetric", "--ep cuda", "--no-calibrate", "--accuracy-level 4"})
+       {"--block 64", "--method rtn", "--asymmetric", "--ep cuda", "--calibrate x.txt", "--accuracy-level 4"})
     ExpectFailure("export $M/llama $T/out --to gguf " + std::string(option), 2, "--to genai");
   ExpectFailure("quantize $M/llama", 2, "lockstep export");
 }

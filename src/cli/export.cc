@@ -52,7 +52,8 @@ struct ExportArgs {
   std::string model, out, to;
   ExportOptions options;
   int64_t threads = 0, longest = kLongestProbe;
-  bool uncalibrated = false, force = false, unverified = false, json = false;
+  std::string method, calibration;  // a name of CodeMethods(); a file of text
+  bool force = false, unverified = false, json = false;
   bool strict = false;  // of the targets that are checkpoints again
 };
 
@@ -189,43 +190,70 @@ Json ManifestOf(const ExportArgs& args, const ExportOptions& options, const Mode
 }
 
 // Few bits are chosen by what they do. Of 8 there is little to choose.
-bool IsCalibrated(const ExportArgs& args) {
+Status ChooseMethod(const ExportArgs& args, CodeMethod& method) {
   const ExportPrecision* precision = FindExportPrecision(args.options.precision);
-  return !args.uncalibrated && !args.options.codes.nearest && precision != nullptr &&
-         precision->bits > 0 && precision->bits <= 4;
+  if (args.method.empty()) {
+    method = precision->bits <= 4 ? CodeMethod::kFeedback : CodeMethod::kSquaredError;
+  } else {
+    std::vector<std::string_view> names;
+    for (const CodeMethodInfo& info : CodeMethods()) names.push_back(info.name);
+    LS_RETURN_IF_ERROR(CheckWord("--method", args.method, names));
+    method = std::ranges::find(CodeMethods(), args.method, &CodeMethodInfo::name)->method;
+  }
+  if (precision->bits == 0 && (!args.method.empty() || !args.calibration.empty()))
+    return UsageError("--precision {} has no codes to choose; leave out --method and --calibrate",
+                      precision->name);
+  if (!args.calibration.empty() && !IsCalibrated(method))
+    return UsageError("--method {} reads no text; leave out --calibrate, or use awq or gptq",
+                      args.method.empty() ? "mse" : args.method);
+  return {};
+}
+
+Result<std::string> CalibrationText(const ExportArgs& args) {
+  if (args.calibration.empty()) return std::string();
+  LS_TRY(std::string text, ReadTextFile(args.calibration, size_t{16} << 20));
+  LS_RETURN_IF_ERROR(CheckUtf8(text, args.calibration));
+  if (text.empty()) return UsageError("{}: is empty; give a text to read", args.calibration);
+  return text;
 }
 
 Result<Exported> Work(const ExportArgs& args) {
   LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
   LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  ExportOptions options = args.options;
+  LS_RETURN_IF_ERROR(ChooseMethod(args, options.codes.method));
+  LS_TRY(const std::string text, CalibrationText(args));
   LS_TRY(const Model model, LoadModel(fs::path(args.model)));
   LS_TRY(OutputFolder folder,
          OutputFolder::Create(args.out, {.force = args.force, .source = args.model}));
   CatchInterrupts();
   ThreadPool pool(ThreadCount(args.threads));
   Exported out;
-  ColumnImportance importance;
+  std::unique_ptr<Calibrator> calibrator;
   std::string not_calibrated;
-  ExportOptions options = args.options;
   {
     TimedProgress progress;
     const ExportProgress show = [&](std::string_view doing, int64_t done, int64_t total) {
       return progress.Show(doing, done, total);
     };
-    if (IsCalibrated(args)) {
-      if (Result<ColumnImportance> measured = Calibrate(model, pool, show)) {
-        importance = *std::move(measured);
-        options.importance = &importance;
-      } else if (IsInterrupted(measured.error())) {
-        return tl::unexpected(std::move(measured).error());
+    const bool codes = FindExportPrecision(options.precision)->bits > 0;
+    if (codes && IsCalibrated(options.codes.method)) {
+      auto made = Calibrator::Read(model, options.codes.method, text, pool, show);
+      if (made) {
+        calibrator = *std::move(made);
+        options.calibration = calibrator.get();
+      } else if (IsInterrupted(made.error()) || !text.empty()) {
+        return tl::unexpected(std::move(made).error());
       } else {
-        not_calibrated = fmt::format("not calibrated: {}", measured.error().message);
+        not_calibrated = fmt::format("not calibrated: {}", made.error().message);
       }
     }
     LS_TRY(out.report, TargetNamed(args.to).write(
                            model, options, folder.path(),
                            [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool, show));
   }
+  if (calibrator != nullptr)
+    for (std::string& note : calibrator->Notes()) out.report.notes.push_back(std::move(note));
   if (!not_calibrated.empty()) out.report.notes.push_back(not_calibrated);
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
   LS_TRY(const auto files, RecordFiles(folder.path()));
@@ -314,10 +342,15 @@ void AddExportVerb(CLI::App& app, Action& action) {
   of_graphs.push_back(
       verb->add_flag("--asymmetric", codes.asymmetric,
                      "int4, int8: a zero point for each block (default: the middle code)"));
-  of_graphs.push_back(verb->add_flag(
-      "--rtn", codes.nearest,
-      "int4, int8: plain rounding, as the runtime's builder does it (default: the scales "
-      "of the least squared error are searched for)"));
+  std::string methods = "int4, int8: how codes are chosen (default: gptq for int4, mse for int8)";
+  for (const CodeMethodInfo& method : CodeMethods())
+    methods += fmt::format("\n{}: {}", method.name, method.description);
+  of_graphs.push_back(verb->add_option("--method", args->method, methods)->type_name("NAME"));
+  of_graphs.push_back(
+      verb->add_option("--calibrate", args->calibration,
+                       "awq, gptq: a text that the model reads first (default: a built-in one in "
+                       "several languages)")
+          ->type_name("FILE"));
   of_graphs.push_back(
       verb->add_option(
               "--accuracy-level", codes.accuracy_level,
@@ -325,10 +358,6 @@ void AddExportVerb(CLI::App& app, Action& action) {
               "int8 (default: 4 for cpu, 0 for cuda)")
           ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
           ->type_name("N"));
-  of_graphs.push_back(verb->add_flag(
-      "--no-calibrate", args->uncalibrated,
-      "int4: let all columns count alike (default: the reference reads a built-in text, "
-      "and columns count by the squares of what they multiply)"));
   verb->add_flag("--force", args->force, "Replace an earlier export");
   verb->add_flag("--no-verify", args->unverified, "Neither audit nor run what was written");
   AddLongest(*verb, args->longest);
