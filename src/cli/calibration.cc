@@ -22,10 +22,11 @@ constexpr int64_t kFewRows = 32;
 class Observer : public Rounder<float> {
  public:
   using Seen = std::map<MatrixKey, std::shared_ptr<Calibrator::Moments>>;
-  Observer(Seen& seen, bool products, ThreadPool& pool)
+  enum class Products { kOfHead, kOfAll };
+  Observer(Seen& seen, Products products, ThreadPool& pool)
       : seen_(seen), products_(products), pool_(pool) {}
 
-  void Input(const WeightView& weight, bool, std::span<const int64_t>,
+  void Input(const WeightView& weight, bool head, std::span<const int64_t>,
              MatrixView<float> rows) const override {
     std::shared_ptr<Calibrator::Moments>& own = seen_[KeyOf(weight)];
     const auto same = std::span(rows.data, rows.rows * rows.cols);
@@ -35,7 +36,7 @@ class Observer : public Rounder<float> {
       return;
     }
     if (own == nullptr) own = std::make_shared<Calibrator::Moments>();
-    Add(rows, *own);
+    Add(rows, head || products_ == Products::kOfAll, *own);
     last_ = own;
     rows_.assign(same.begin(), same.end());
   }
@@ -47,14 +48,14 @@ class Observer : public Rounder<float> {
   int64_t bytes() const { return bytes_; }
 
  private:
-  void Add(MatrixView<float> rows, Calibrator::Moments& to) const {
+  void Add(MatrixView<float> rows, bool products, Calibrator::Moments& to) const {
     to.rows += static_cast<int64_t>(rows.rows);
     to.squares.resize(rows.cols);
     for (size_t r = 0; r < rows.rows; ++r) {
       const auto row = rows.row(r);
       for (size_t c = 0; c < row.size(); ++c) to.squares[c] += row[c] * row[c];
     }
-    if (!products_) return;
+    if (!products) return;
     const size_t n = rows.cols;
     if (to.products.empty()) {
       const auto more = static_cast<int64_t>(n * n * sizeof(float));
@@ -65,14 +66,19 @@ class Observer : public Rounder<float> {
     constexpr size_t kPanel = 64;
     pool_.For((n + kPanel - 1) / kPanel, [&](size_t panel) {
       const size_t first = panel * kPanel;
-      products::Add(products::Factor<float>{rows.data + first, 1, n}, rows.data + first, n,
-                    rows.rows, std::min(kPanel, n - first), n - first,
-                    to.products.data() + first * n + first, n);
+      // So many rows at once that a panel of them stays near.
+      constexpr size_t kNear = 128;
+      for (size_t r = 0; r < rows.rows; r += kNear) {
+        const float* x = rows.data + r * n + first;
+        products::Add(products::Factor<float>{x, 1, n}, x, n, std::min(kNear, rows.rows - r),
+                      std::min(kPanel, n - first), n - first,
+                      to.products.data() + first * n + first, n);
+      }
     });
   }
 
   Seen& seen_;
-  const bool products_;
+  const Products products_;
   ThreadPool& pool_;
   mutable std::shared_ptr<Calibrator::Moments> last_;
   mutable std::vector<float> rows_;
@@ -135,7 +141,7 @@ Result<std::unique_ptr<Calibrator>> Calibrator::Read(const Model& model, CodeMet
 }
 
 Status Calibrator::ReadWhole(const ExportProgress& progress) {
-  const Observer observer(whole_, false, pool_);
+  const Observer observer(whole_, Observer::Products::kOfHead, pool_);
   const int layers = static_cast<int>(model_.spec.layers.size());
   const auto steps = static_cast<int64_t>(ids_.size()) * layers;
   for (size_t i = 0; i < ids_.size(); ++i) {
@@ -172,7 +178,7 @@ void Calibrator::MoveTo(int layer) {
   for (; layer_ < layer; ++layer_)
     if (layer_ >= 0) EndLayer();
   moments_.clear();
-  const Observer observer(moments_, true, pool_);
+  const Observer observer(moments_, Observer::Products::kOfAll, pool_);
   const auto hidden = static_cast<size_t>(model_.spec.embedding.hidden_size);
   for (const std::vector<float>& stream : streams_) {
     std::vector<float> x = stream;
@@ -193,6 +199,9 @@ Result<InputStatistics> Calibrator::Of(const WeightView& view) {
   if (ids == ids_of_.end() || whole == whole_.end()) return InputStatistics{};
   InputStatistics out{.squares = whole->second->squares, .feedback = nullptr};
   const WeightId& id = ids->second.front();
+  // A table that the head shares: what it multiplies is known from the model as it is.
+  if (method_ == CodeMethod::kFeedback && id.role == Role::kEmbedTokens)
+    return WithFeedback(id, view, *whole->second);
   if (method_ != CodeMethod::kFeedback || id.role == Role::kEmbedTokens) return out;
   const int layer =
       id.role == Role::kLmHead ? static_cast<int>(model_.spec.layers.size()) : id.layer;
@@ -204,23 +213,22 @@ Result<InputStatistics> Calibrator::Of(const WeightView& view) {
     if (at == moments_.end() || at->second->rows < kFewRows) ++unseen_experts_;
   }
   if (at == moments_.end()) return out;
-  Moments& own = *at->second;
-  out.squares = own.squares;
-  if (own.feedback == nullptr) {
-    if (own.products.empty()) {
-      large_.insert(InfoOf(id.role).name.data());
-      return out;
-    }
-    const double rows = static_cast<double>(own.rows), cols = static_cast<double>(view.cols);
+  return WithFeedback(id, view, *at->second);
+}
+
+InputStatistics Calibrator::WithFeedback(const WeightId& id, const WeightView& view, Moments& own) {
+  if (own.feedback == nullptr && own.products.empty()) {
+    large_.insert(std::string(InfoOf(id.role).name));
+  } else if (own.feedback == nullptr) {
     // Of few inputs, correlations are mostly chance (Ledoit and Wolf 2004 shrink by noise over
     // signal; this is that where all columns are alike).
+    const auto rows = static_cast<double>(own.rows), cols = static_cast<double>(view.cols);
     const FeedbackOptions options{.shrinkage = cols / (rows + cols)};
     if (auto made = ErrorFeedback::Of(std::move(own.products), view.cols, options, &pool_))
       own.feedback = std::make_shared<ErrorFeedback>(*std::move(made));
     own.products = {};
   }
-  out.feedback = own.feedback;
-  return out;
+  return {.squares = own.squares, .feedback = own.feedback};
 }
 
 void Calibrator::Chosen(const MatrixSource& matrix,

@@ -52,6 +52,7 @@ class Calibrator : public Calibration {
   void Embed();
   void MoveTo(int layer);
   void EndLayer();
+  InputStatistics WithFeedback(const WeightId& id, const WeightView& view, Moments& own);
 
   const Model& model_;
   const CodeMethod method_;

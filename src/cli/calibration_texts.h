@@ -1,4 +1,5 @@
-// The text that a model reads before its weights become codes, when no other is given.
+// The texts that a model reads before its weights become codes, and those on which the effect is
+// measured, when no others are given.
 #pragma once
 
 #include <span>
@@ -7,5 +8,6 @@
 namespace lockstep {
 
 std::span<const std::string_view> CalibrationTexts();
+std::span<const std::string_view> HeldOutTexts();
 
 }  // namespace lockstep

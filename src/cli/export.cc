@@ -11,6 +11,7 @@
 #include "cli/audit_text.h"
 #include "cli/calibration.h"
 #include "cli/examine.h"
+#include "cli/export_args.h"
 #include "cli/export_checkpoint.h"
 #include "cli/export_record.h"
 #include "cli/options.h"
@@ -47,15 +48,6 @@ std::vector<std::string_view> PrecisionNames() {
   for (const ExportPrecision& precision : ExportPrecisions()) names.push_back(precision.name);
   return names;
 }
-
-struct ExportArgs {
-  std::string model, out, to;
-  ExportOptions options;
-  int64_t threads = 0, longest = kLongestProbe;
-  std::string method, calibration;  // a name of CodeMethods(); a file of text
-  bool force = false, unverified = false, json = false;
-  bool strict = false;  // of the targets that are checkpoints again
-};
 
 // Of so many prompts the answers are kept for `lockstep verify FOLDER`.
 constexpr size_t kRecordedPrompts = 5;
@@ -209,21 +201,20 @@ Status ChooseMethod(const ExportArgs& args, CodeMethod& method) {
   return {};
 }
 
-Result<std::string> CalibrationText(const ExportArgs& args) {
-  if (args.calibration.empty()) return std::string();
-  LS_TRY(std::string text, ReadTextFile(args.calibration, size_t{16} << 20));
-  LS_RETURN_IF_ERROR(CheckUtf8(text, args.calibration));
-  if (text.empty()) return UsageError("{}: is empty; give a text to read", args.calibration);
-  return text;
-}
-
 Result<Exported> Work(const ExportArgs& args) {
-  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
-  LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  LS_RETURN_IF_ERROR(CheckExport(args));
   ExportOptions options = args.options;
   LS_RETURN_IF_ERROR(ChooseMethod(args, options.codes.method));
-  LS_TRY(const std::string text, CalibrationText(args));
-  LS_TRY(const Model model, LoadModel(fs::path(args.model)));
+  options.plan = args.plan;
+  std::string text;
+  if (!args.calibration.empty()) {
+    LS_TRY(text, ReadGivenText(args.calibration));
+  }
+  std::optional<Model> loaded;
+  if (args.planned_of == nullptr) {
+    LS_TRY(loaded, LoadModel(fs::path(args.model)));
+  }
+  const Model& model = loaded ? *loaded : *args.planned_of;
   LS_TRY(OutputFolder folder,
          OutputFolder::Create(args.out, {.force = args.force, .source = args.model}));
   CatchInterrupts();
@@ -283,7 +274,30 @@ std::string Text(const ExportArgs& args, const Exported& exported) {
   return out;
 }
 
-int Run(const ExportArgs& args) {
+}  // namespace
+
+Status CheckExport(const ExportArgs& args) {
+  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
+  LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  CodeMethod method;
+  return ChooseMethod(args, method);
+}
+
+Result<std::string> ReadGivenText(const std::string& file) {
+  LS_TRY(std::string text, ReadTextFile(file, size_t{16} << 20));
+  LS_RETURN_IF_ERROR(CheckUtf8(text, file));
+  if (text.empty()) return UsageError("{}: is empty; give a text to read", file);
+  return text;
+}
+
+std::string MethodsHelp() {
+  std::string out;
+  for (const CodeMethodInfo& method : CodeMethods())
+    out += fmt::format("\n{}: {}", method.name, method.description);
+  return out;
+}
+
+int RunExport(const ExportArgs& args) {
   const Result<Exported> exported = Work(args);
   if (!exported) return Report(exported.error(), args.json);
   if (args.json) {
@@ -302,8 +316,6 @@ int Run(const ExportArgs& args) {
   }
   return exported->right() ? kExitYes : kExitNo;
 }
-
-}  // namespace
 
 void AddExportVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(
@@ -342,10 +354,11 @@ void AddExportVerb(CLI::App& app, Action& action) {
   of_graphs.push_back(
       verb->add_flag("--asymmetric", codes.asymmetric,
                      "int4, int8: a zero point for each block (default: the middle code)"));
-  std::string methods = "int4, int8: how codes are chosen (default: gptq for int4, mse for int8)";
-  for (const CodeMethodInfo& method : CodeMethods())
-    methods += fmt::format("\n{}: {}", method.name, method.description);
-  of_graphs.push_back(verb->add_option("--method", args->method, methods)->type_name("NAME"));
+  of_graphs.push_back(
+      verb->add_option("--method", args->method,
+                       "int4, int8: how codes are chosen (default: gptq for int4, mse for int8)" +
+                           MethodsHelp())
+          ->type_name("NAME"));
   of_graphs.push_back(
       verb->add_option("--calibrate", args->calibration,
                        "awq, gptq: a text that the model reads first (default: a built-in one in "
@@ -398,7 +411,7 @@ void AddExportVerb(CLI::App& app, Action& action) {
       if (args->to != "gguf")
         if (const Status fine = refused(of_gguf, "gguf"); !fine)
           return Report(fine.error(), args->json);
-      if (graph) return Run(*args);
+      if (graph) return RunExport(*args);
       return RunCheckpointExport({.model = args->model,
                                   .out = args->out,
                                   .to = args->to,

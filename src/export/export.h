@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,15 @@ struct CodeMethodInfo {
 std::span<const CodeMethodInfo> CodeMethods();
 inline bool IsCalibrated(CodeMethod method) { return method >= CodeMethod::kActivations; }
 
+// Of one matrix, in place of the whole export's.
+struct CodeChoice {
+  int bits = 4;
+  int64_t block = 32;
+  bool operator==(const CodeChoice&) const = default;
+};
+// By the first of an operator's matrices. Experts follow their policy, whatever it says.
+using CodePlan = std::map<MatrixKey, CodeChoice>;
+
 // How codes are chosen, where the precision has codes.
 struct CodeOptions {
   int64_t block = 32;       // weights under one scale: 16, 32, ..., 256
@@ -48,6 +58,7 @@ struct ExportOptions {
   CodeOptions codes;
   // Not owned; nullptr: nothing is known of what matrices multiply.
   Calibration* calibration = nullptr;
+  const CodePlan* plan = nullptr;  // not owned; nullptr: all matrices alike
 };
 
 struct ExportReport {

@@ -171,7 +171,13 @@ int64_t AccuracyLevel(const GraphBuilder& b) {
 
 CodedMatrix Coded(GraphBuilder& b, const std::string& name, MatrixSource matrix, bool gathered) {
   CodedMatrix out{.recipe = RecipeOf(b), .rows = matrix.rows, .cols = matrix.cols};
-  const RepackRule* rule = Keeps(b, matrix, gathered);
+  const RepackRule* rule = b.options.plan == nullptr ? Keeps(b, matrix, gathered) : nullptr;
+  if (b.options.plan != nullptr && !matrix.views.empty())
+    if (const auto at = b.options.plan->find(KeyOf(*matrix.views[0]));
+        at != b.options.plan->end()) {
+      out.recipe.bits = at->second.bits;
+      out.recipe.block = at->second.block;
+    }
   if (rule != nullptr) {
     out.recipe.bits = rule->bits;
     out.recipe.block = rule->block;
