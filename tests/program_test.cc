@@ -408,10 +408,45 @@ TEST_F(Program, OptionsOfOneTargetAreRefusedByOthers) {
   ExpectFailure("export $M/llama $T/out --to onnx", 2, "gguf");
   ExpectFailure("export $M/llama $T/out --to safetensors --strict", 2, "--to gguf");
   ExpectFailure("export $M/llama $T/out --to genai --strict", 2, "--to gguf");
-  for (const char* option :
-       {"--block 64", "--rtn", "--asymmetric", "--ep cuda", "--no-calibrate", "--accuracy-level 4"})
+  for (const char* option : {"--block 64", "--method rtn", "--asymmetric", "--ep cuda",
+                             "--calibrate x.txt", "--accuracy-level 4"})
     ExpectFailure("export $M/llama $T/out --to gguf " + std::string(option), 2, "--to genai");
-  ExpectFailure("quantize $M/llama", 2, "lockstep export");
+}
+
+TEST_F(Program, OptionsOfQuantizeThatContradictEachOtherAreRefused) {
+  ExpectFailure("quantize $M/llama", 2, "MODEL OUT");
+  ExpectFailure("quantize $M/llama $T/out --budget 1bpw", 2, "from 2 to 16");
+  ExpectFailure("quantize $M/llama $T/out --budget 4.5bpw --max-kl 0.1", 2, "one of them");
+  ExpectFailure("quantize $M/llama $T/out --budget 4.5bpw --asymmetric", 2, "--asymmetric");
+  ExpectFailure("quantize $M/llama $T/out --budget 4.5bpw --precision int8", 2, "--precision");
+  ExpectFailure("quantize $M/llama $T/out --plot $T/p.svg", 2, "--budget");
+  ExpectFailure("quantize $M/llama $T/out --report --budget 4.5bpw", 2, "--report");
+  ExpectFailure("quantize $M/llama $T/out --method magic", 2, "gptq");
+  ExpectFailure("quantize $M/llama $T/out --method rtn --calibrate x.txt", 2, "--calibrate");
+  ExpectFailure("export $M/llama $T/out --to genai --method gptq", 2, "no codes");
+  ExpectFailure("quantize $M/llama $T/out --calibrate $T/none.txt", 3, "none.txt");
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
+}
+
+TEST_F(Program, QuantizeWritesWhatFitsTheBudgetAndMeasuresIt) {
+  CopyWithText("model", "m.content");
+  const Outcome done = Run("quantize $T/model $T/out --budget 6bpw --plot $T/p.html --no-verify");
+  EXPECT_EQ(done.code, 0) << done.err;
+  for (const char* word : {"embed_tokens", "effect (KL)", "KL from fp32", "greedy agreement"})
+    EXPECT_NE(done.out.find(word), std::string::npos) << word << done.out;
+  EXPECT_TRUE(fs::exists(folder_ / "out" / "model.onnx.data"));
+  EXPECT_TRUE(fs::exists(folder_ / "p.html"));
+  const Outcome mute = Run("quantize $M/llama $T/mute --no-verify");
+  EXPECT_EQ(mute.code, 0) << mute.err;
+  EXPECT_NE(mute.out.find("not measured"), std::string::npos) << mute.out;
+  // Again, beside the model itself: a rival without an error.
+  const Outcome report = Run("quantize $T/model $T/out --report --rival $T/model --json");
+  EXPECT_EQ(report.code, 0) << report.err;
+  const auto json = ParseJson(report.out, "stdout");
+  ASSERT_TRUE(json) << report.out;
+  EXPECT_GT((*json)["model"]["kl"]["mean"].get<double>(), 0);
+  EXPECT_EQ((*json)["rival"]["weight_error"].get<double>(), 0);
+  EXPECT_NEAR((*json)["rival"]["kl"]["mean"].get<double>(), 0, 1e-9);
 }
 
 TEST_F(Program, NotesAreToldByEveryVerbThatComputes) {

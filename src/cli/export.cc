@@ -11,6 +11,7 @@
 #include "cli/audit_text.h"
 #include "cli/calibration.h"
 #include "cli/examine.h"
+#include "cli/export_args.h"
 #include "cli/export_checkpoint.h"
 #include "cli/export_record.h"
 #include "cli/options.h"
@@ -48,15 +49,6 @@ std::vector<std::string_view> PrecisionNames() {
   for (const ExportPrecision& precision : ExportPrecisions()) names.push_back(precision.name);
   return names;
 }
-
-struct ExportArgs {
-  std::string model, out, to, config;
-  ExportOptions options;
-  int64_t threads = 0, longest = kLongestProbe;
-  bool uncalibrated = false, force = false, unverified = false, json = false;
-  uint64_t shard_bytes = CheckpointExportOptions{}.shard_bytes;
-  bool strict = false;  // of the targets that are checkpoints again
-};
 
 // Of so many prompts the answers are kept for `lockstep verify FOLDER`.
 constexpr size_t kRecordedPrompts = 5;
@@ -191,66 +183,97 @@ Json ManifestOf(const ExportArgs& args, const ExportOptions& options, const Mode
 }
 
 // Few bits are chosen by what they do. Of 8 there is little to choose.
-bool IsCalibrated(const ExportArgs& args) {
+Status ChooseMethod(const ExportArgs& args, CodeMethod& method) {
   const ExportPrecision* precision = FindExportPrecision(args.options.precision);
-  return !args.uncalibrated && !args.options.codes.nearest && precision != nullptr &&
-         precision->bits > 0 && precision->bits <= 4;
+  if (args.method.empty()) {
+    method = precision->bits <= 4 ? CodeMethod::kFeedback : CodeMethod::kSquaredError;
+  } else {
+    std::vector<std::string_view> names;
+    for (const CodeMethodInfo& info : CodeMethods()) names.push_back(info.name);
+    LS_RETURN_IF_ERROR(CheckWord("--method", args.method, names));
+    method = std::ranges::find(CodeMethods(), args.method, &CodeMethodInfo::name)->method;
+  }
+  if (precision->bits == 0 && (!args.method.empty() || !args.calibration.empty()))
+    return UsageError("--precision {} has no codes to choose; leave out --method and --calibrate",
+                      precision->name);
+  if (!args.calibration.empty() && !IsCalibrated(method))
+    return UsageError("--method {} reads no text; leave out --calibrate, or use awq or gptq",
+                      args.method.empty() ? "mse" : args.method);
+  return {};
 }
 
-// What the bytes of the folder follow from besides the model.
-Json HowOf(const ExportArgs& args) {
-  const CodeOptions& codes = args.options.codes;
+// What an export that was killed may be gone on from by: what the bytes of the folder follow from
+// besides the model. Empty: by nothing, since codes follow from those of the layers before, or from
+// bits that were measured.
+std::string ResumeKeyOf(const Model& model, const ExportArgs& args, const ExportOptions& options,
+                        const std::string& text) {
+  const CodeOptions& codes = options.codes;
+  const bool coded = FindExportPrecision(options.precision)->bits > 0;
+  if (args.plan != nullptr || (coded && codes.method == CodeMethod::kFeedback)) return {};
   Json how = {{"lockstep", LOCKSTEP_VERSION},
               {"target", args.to},
-              {"precision", args.options.precision},
-              {"execution_provider", args.options.execution_provider},
+              {"precision", options.precision},
+              {"execution_provider", options.execution_provider},
               {"block", codes.block},
               {"zero_points", codes.asymmetric},
-              {"nearest", codes.nearest},
-              {"calibrated", IsCalibrated(args)}};
+              {"method", CodeMethods()[static_cast<size_t>(codes.method)].name},
+              {"text", Hex(HashOf(std::as_bytes(std::span(text))))}};
   if (codes.accuracy_level) how["accuracy_level"] = *codes.accuracy_level;
-  return how;
+  return ResumeKey(model, how);
 }
 
 Result<Exported> Work(const ExportArgs& args) {
-  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
-  LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  LS_RETURN_IF_ERROR(CheckExport(args));
   if (HoldsOnnx(args.model))
     return UsageError(
         "{}: holds an ONNX graph; make a checkpoint of it (--to safetensors) and export that",
         args.model);
-  LS_TRY(const Model model, LoadModel(fs::path(args.model)));
+  ExportOptions options = args.options;
+  LS_RETURN_IF_ERROR(ChooseMethod(args, options.codes.method));
+  options.plan = args.plan;
+  std::string text;
+  if (!args.calibration.empty()) {
+    LS_TRY(text, ReadGivenText(args.calibration));
+  }
+  std::optional<Model> loaded;
+  if (args.planned_of == nullptr) {
+    LS_TRY(loaded, LoadModel(fs::path(args.model)));
+  }
+  const Model& model = loaded ? *loaded : *args.planned_of;
   LS_TRY(OutputFolder folder,
          OutputFolder::Create(args.out, {.force = args.force,
                                          .source = args.model,
-                                         .resume_key = ResumeKey(model, HowOf(args))}));
+                                         .resume_key = ResumeKeyOf(model, args, options, text)}));
   if (const std::string resumed = folder.Resumed(); !resumed.empty() && !args.json)
     PrintNotes({resumed});
   CatchInterrupts();
   ThreadPool pool(ThreadCount(args.threads));
   Exported out;
-  ColumnImportance importance;
+  std::unique_ptr<Calibrator> calibrator;
   std::string not_calibrated;
-  ExportOptions options = args.options;
   {
     TimedProgress progress;
     const ExportProgress show = [&](std::string_view doing, int64_t done, int64_t total) {
       return progress.Show(doing, done, total);
     };
-    if (IsCalibrated(args)) {
-      if (Result<ColumnImportance> measured = Calibrate(model, pool, show)) {
-        importance = *std::move(measured);
-        options.importance = &importance;
-      } else if (IsInterrupted(measured.error())) {
-        return tl::unexpected(std::move(measured).error());
+    const bool codes = FindExportPrecision(options.precision)->bits > 0;
+    if (codes && IsCalibrated(options.codes.method)) {
+      auto made = Calibrator::Read(model, options.codes.method, text, pool, show);
+      if (made) {
+        calibrator = *std::move(made);
+        options.calibration = calibrator.get();
+      } else if (IsInterrupted(made.error()) || !text.empty()) {
+        return tl::unexpected(std::move(made).error());
       } else {
-        not_calibrated = fmt::format("not calibrated: {}", measured.error().message);
+        not_calibrated = fmt::format("not calibrated: {}", made.error().message);
       }
     }
     LS_TRY(out.report, TargetNamed(args.to).write(
                            model, options, folder.path(),
                            [&](uint64_t bytes) { return folder.CheckRoom(bytes); }, pool, show));
   }
+  if (calibrator != nullptr)
+    for (std::string& note : calibrator->Notes()) out.report.notes.push_back(std::move(note));
   if (!not_calibrated.empty()) out.report.notes.push_back(not_calibrated);
   if (!args.unverified) LS_RETURN_IF_ERROR(Prove(args, folder.path(), pool, out));
   folder.EndResuming();
@@ -281,7 +304,30 @@ std::string Text(const ExportArgs& args, const Exported& exported) {
   return out;
 }
 
-int Run(const ExportArgs& args) {
+}  // namespace
+
+Status CheckExport(const ExportArgs& args) {
+  LS_RETURN_IF_ERROR(CheckWord("--precision", args.options.precision, PrecisionNames()));
+  LS_RETURN_IF_ERROR(CheckWord("--ep", args.options.execution_provider, kProviders));
+  CodeMethod method;
+  return ChooseMethod(args, method);
+}
+
+Result<std::string> ReadGivenText(const std::string& file) {
+  LS_TRY(std::string text, ReadTextFile(file, size_t{16} << 20));
+  LS_RETURN_IF_ERROR(CheckUtf8(text, file));
+  if (text.empty()) return UsageError("{}: is empty; give a text to read", file);
+  return text;
+}
+
+std::string MethodsHelp() {
+  std::string out;
+  for (const CodeMethodInfo& method : CodeMethods())
+    out += fmt::format("\n{}: {}", method.name, method.description);
+  return out;
+}
+
+int RunExport(const ExportArgs& args) {
   const Result<Exported> exported = Work(args);
   if (!exported) return Report(exported.error(), args.json);
   if (args.json) {
@@ -300,8 +346,6 @@ int Run(const ExportArgs& args) {
   }
   return exported->right() ? kExitYes : kExitNo;
 }
-
-}  // namespace
 
 void AddExportVerb(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(
@@ -342,10 +386,16 @@ void AddExportVerb(CLI::App& app, Action& action) {
   of_graphs.push_back(
       verb->add_flag("--asymmetric", codes.asymmetric,
                      "int4, int8: a zero point for each block (default: the middle code)"));
-  of_graphs.push_back(verb->add_flag(
-      "--rtn", codes.nearest,
-      "int4, int8: plain rounding, as the runtime's builder does it (default: the scales "
-      "of the least squared error are searched for)"));
+  of_graphs.push_back(
+      verb->add_option("--method", args->method,
+                       "int4, int8: how codes are chosen (default: gptq for int4, mse for int8)" +
+                           MethodsHelp())
+          ->type_name("NAME"));
+  of_graphs.push_back(
+      verb->add_option("--calibrate", args->calibration,
+                       "awq, gptq: a text that the model reads first (default: a built-in one in "
+                       "several languages)")
+          ->type_name("FILE"));
   of_graphs.push_back(
       verb->add_option(
               "--accuracy-level", codes.accuracy_level,
@@ -353,10 +403,6 @@ void AddExportVerb(CLI::App& app, Action& action) {
               "int8 (default: 4 for cpu, 0 for cuda)")
           ->check(CLI::IsMember({"0", "1", "2", "3", "4"}))
           ->type_name("N"));
-  of_graphs.push_back(verb->add_flag(
-      "--no-calibrate", args->uncalibrated,
-      "int4: let all columns count alike (default: the reference reads a built-in text, "
-      "and columns count by the squares of what they multiply)"));
   std::vector<const CLI::Option*> of_checkpoints, of_safetensors;
   of_safetensors.push_back(
       verb->add_option("--shard-size", args->shard_bytes,
@@ -414,7 +460,7 @@ void AddExportVerb(CLI::App& app, Action& action) {
       if (args->to != "safetensors")
         if (const Status fine = refused(of_safetensors, "safetensors"); !fine)
           return Report(fine.error(), args->json);
-      if (graph) return Run(*args);
+      if (graph) return RunExport(*args);
       return RunCheckpointExport({.model = args->model,
                                   .out = args->out,
                                   .to = args->to,

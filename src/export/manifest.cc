@@ -4,6 +4,17 @@
 
 namespace lockstep {
 
+std::span<const CodeMethodInfo> CodeMethods() {
+  static constexpr CodeMethodInfo kMethods[] = {
+      {CodeMethod::kNearest, "rtn", "plain rounding, as the runtime's builder does it"},
+      {CodeMethod::kSquaredError, "mse", "scales of the least squared error"},
+      {CodeMethod::kActivations, "awq",
+       "the same, columns counting by the squares of what they multiply"},
+      {CodeMethod::kFeedback, "gptq", "the same, each column making good the errors before it"},
+  };
+  return kMethods;
+}
+
 Json ExportManifest(const Model& model, std::string_view target, const ExportOptions& options,
                     const ExportReport& report) {
   constexpr int kFormatVersion = 1;
@@ -19,8 +30,8 @@ Json ExportManifest(const Model& model, std::string_view target, const ExportOpt
         {"bits", precision->bits},
         {"block", options.codes.block},
         {"zero_points", options.codes.asymmetric},
-        {"method", options.codes.nearest ? "nearest" : "squared error"},
-        {"calibration_tokens", options.importance == nullptr ? 0 : options.importance->tokens}};
+        {"method", CodeMethods()[static_cast<size_t>(options.codes.method)].name},
+        {"calibration_tokens", options.calibration == nullptr ? 0 : options.calibration->tokens()}};
   Json& source = json["source"] = Json::object();
   source["name"] = model.checkpoint.path.filename().string();
   Json& files = source["files"] = Json::array();

@@ -28,6 +28,7 @@ MatrixSource SourceOf(const WeightView& view) {
                      view.ReadRows(first, count, to, view.cols);
                    },
                    {&view}};
+  out.origin = [&view](int64_t row) { return std::pair(&view, row); };
   if (!view.type->plain() && view.col_stride == 1 && view.addend == 0) {
     out.stored = view.type;
     out.row_bytes = [&view](int64_t row) { return view.RowBytes(row); };
@@ -36,10 +37,13 @@ MatrixSource SourceOf(const WeightView& view) {
 }
 
 MatrixSource Zeros(int64_t rows, int64_t cols) {
-  return {rows,
-          cols,
-          [cols](int64_t, int64_t count, float* out) { std::fill_n(out, count * cols, 0.0f); },
-          {}};
+  MatrixSource out{
+      rows,
+      cols,
+      [cols](int64_t, int64_t count, float* to) { std::fill_n(to, count * cols, 0.0f); },
+      {}};
+  out.origin = [](int64_t) { return std::pair<const WeightView*, int64_t>(nullptr, 0); };
+  return out;
 }
 
 MatrixSource Stacked(std::vector<MatrixSource> parts) {
@@ -63,6 +67,11 @@ MatrixSource Stacked(std::vector<MatrixSource> parts) {
       return parts[i].row_bytes(row - begins[i]);
     };
   }
+  out.origin = [parts, begins](int64_t row) {
+    const auto i = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), row) -
+                                       begins.begin() - 1);
+    return parts[i].origin(row - begins[i]);
+  };
   out.read = [parts = std::move(parts), begins = std::move(begins)](int64_t first, int64_t count,
                                                                     float* to) {
     auto i = static_cast<size_t>(std::upper_bound(begins.begin(), begins.end(), first) -
@@ -88,6 +97,7 @@ MatrixSource InTurn(MatrixSource a, MatrixSource b) {
     out.stored = a.stored;
     out.row_bytes = [a, b](int64_t row) { return (row % 2 == 0 ? a : b).row_bytes(row / 2); };
   }
+  out.origin = [a, b](int64_t row) { return (row % 2 == 0 ? a : b).origin(row / 2); };
   out.read = [a = std::move(a), b = std::move(b)](int64_t first, int64_t count, float* to) {
     for (int64_t r = first; r < first + count; ++r, to += a.cols)
       (r % 2 == 0 ? a : b).read(r / 2, 1, to);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -22,6 +23,8 @@ struct MatrixSource {
   // Where its rows are stored, all in one type of codes; empty where they are not.
   const TensorType* stored = nullptr;
   std::function<const std::byte*(int64_t row)> row_bytes;
+  // Which row of which view a row is; of none ({nullptr, 0}) where it is filled in.
+  std::function<std::pair<const WeightView*, int64_t>(int64_t row)> origin;
 };
 
 // The views must outlive the sources.

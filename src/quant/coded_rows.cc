@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "quant/code_bits.h"
+#include "quant/error_feedback.h"
 
 namespace lockstep {
 namespace {
@@ -28,11 +29,14 @@ double SquaredNorm(std::span<const float> row) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-// A search by importance may give up an element that hardly counts on the text at hand. None may be
-// moved so far that the codes are no longer recognised as the weights' (audit/weight_sums.h,
-// EveryBlockFollows, with a little room).
+// A search by importance may give up an element that hardly counts on the text at hand, and what
+// makes errors good may move one far. None may be moved by more than this share of its block's
+// largest, so that codes are recognised as the weights' (audit/weight_sums.h, EveryBlockFollows,
+// with a little room).
+float MostMoved(int bits) { return 3.99f / static_cast<float>(1 << std::max(bits, 2)); }
+
 bool Follows(std::span<const float> x, std::span<const uint8_t> codes, const Grid& grid, int bits) {
-  const float steps = 3.99f / static_cast<float>(1 << bits);
+  const float steps = MostMoved(bits);
   float largest = 0, worst = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     largest = std::max(largest, std::abs(x[i]));
@@ -81,35 +85,57 @@ Result<CodingError> QuantizeRows(const RowSource& source, const CodeRecipe& reci
   const auto cols = static_cast<size_t>(source.cols);
   const auto block = static_cast<size_t>(BlockOf(recipe, source.cols));
   const auto blocks = static_cast<size_t>(BlocksOf(recipe, source.cols));
-  const int64_t step = std::max<int64_t>(1, kElementsPerTask / source.cols);
+  const auto least_rows = static_cast<int64_t>(source.feedback == nullptr ? 1 : kFeedbackRows);
+  const int64_t step = std::max(least_rows, kElementsPerTask / source.cols);
   const auto tasks = static_cast<size_t>((source.rows + step - 1) / step);
   std::vector<CodingError> errors(tasks);
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> not_finite = kNone, too_large = kNone;
+  const auto code_row = [&](std::span<const float> row, std::span<uint8_t> codes,
+                            std::span<Grid> grids) {
+    for (size_t b = 0; b < blocks; ++b) {
+      const size_t at = b * block, n = std::min(block, cols - at);
+      const auto importance =
+          recipe.importance.empty() ? recipe.importance : recipe.importance.subspan(at, n);
+      const auto out = codes.subspan(at, n);
+      grids[b] = FitGrid(row.subspan(at, n), spec, out, importance);
+      if (!importance.empty() && !Follows(row.subspan(at, n), out, grids[b], recipe.bits))
+        grids[b] = FitGrid(row.subspan(at, n), spec, out);
+    }
+  };
   const auto task = [&](size_t t) {
-    const int64_t first = static_cast<int64_t>(t) * step;
-    const int64_t count = std::min(step, source.rows - first);
-    std::vector<float> x(static_cast<size_t>(count) * cols);
-    source.read(first, count, x.data());
-    std::vector<uint8_t> codes(cols);
-    std::vector<Grid> grids(blocks);
-    for (int64_t r = 0; r < count; ++r) {
-      const auto row = std::span(x).subspan(static_cast<size_t>(r) * cols, cols);
-      const double norm = SquaredNorm(row);
-      if (!std::isfinite(norm)) return Lower(not_finite, first + r);
-      errors[t].squared_norm += norm;
-      for (size_t b = 0; b < blocks; ++b) {
-        const size_t at = b * block, n = std::min(block, cols - at);
-        const auto importance =
-            recipe.importance.empty() ? recipe.importance : recipe.importance.subspan(at, n);
-        const auto out = std::span(codes).subspan(at, n);
-        grids[b] = FitGrid(row.subspan(at, n), spec, out, importance);
-        if (!importance.empty() && !Follows(row.subspan(at, n), out, grids[b], recipe.bits))
-          grids[b] = FitGrid(row.subspan(at, n), spec, out);
-        if (!std::isfinite(grids[b].scale)) return Lower(too_large, first + r);
-        errors[t].squared_error += GridError(row.subspan(at, n), out, grids[b]);
+    const int64_t begin = static_cast<int64_t>(t) * step;
+    const int64_t end = std::min(source.rows, begin + step);
+    const auto together = static_cast<int64_t>(kFeedbackRows);
+    std::vector<float> x(kFeedbackRows * cols);
+    std::vector<uint8_t> codes(kFeedbackRows * cols);
+    std::vector<Grid> grids(kFeedbackRows * blocks);
+    for (int64_t first = begin; first < end; first += together) {
+      const int64_t count = std::min(together, end - first);
+      source.read(first, count, x.data());
+      const auto n = static_cast<size_t>(count);
+      for (size_t r = 0; r < n; ++r) {
+        const double norm = SquaredNorm(std::span(x).subspan(r * cols, cols));
+        if (!std::isfinite(norm)) return Lower(not_finite, first + static_cast<int64_t>(r));
+        errors[t].squared_norm += norm;
       }
-      sink({.row = first + r, .codes = codes, .grids = grids});
+      if (source.feedback != nullptr)
+        CodeWithFeedback(x, n, cols, block, spec, *source.feedback, MostMoved(recipe.bits), codes,
+                         grids);
+      for (size_t r = 0; r < n; ++r) {
+        const auto row = std::span<const float>(x).subspan(r * cols, cols);
+        const auto own = std::span(codes).subspan(r * cols, cols);
+        const auto scales = std::span(grids).subspan(r * blocks, blocks);
+        if (source.feedback == nullptr) code_row(row, own, scales);
+        for (size_t b = 0; b < blocks; ++b) {
+          if (!std::isfinite(scales[b].scale))
+            return Lower(too_large, first + static_cast<int64_t>(r));
+          const size_t at = b * block, width = std::min(block, cols - at);
+          errors[t].squared_error +=
+              GridError(row.subspan(at, width), own.subspan(at, width), scales[b]);
+        }
+        sink({.row = first + static_cast<int64_t>(r), .codes = own, .grids = scales});
+      }
     }
   };
   if (pool != nullptr)

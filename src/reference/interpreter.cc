@@ -681,7 +681,8 @@ Result<std::vector<T>> Interpreter<T>::Embed(std::span<const int32_t> ids) {
 
 template <typename T>
 void Interpreter<T>::RunLayers(int first, MatrixView<T> x, TapSink<T>* taps,
-                               const Rounder<T>* rounder) {
+                               const Rounder<T>* rounder, std::optional<int> end) {
+  const size_t layers = end ? static_cast<size_t>(*end) : spec_.layers.size();
   Sequence<T> sequence = NewSequence();
   const auto length = static_cast<int64_t>(x.rows);
   for (size_t begin = 0; begin < x.rows; begin += kChunk) {
@@ -691,7 +692,7 @@ void Interpreter<T>::RunLayers(int first, MatrixView<T> x, TapSink<T>* taps,
     Matrix<T> rows(count, x.cols);
     for (size_t t = 0; t < count; ++t)
       std::ranges::copy(x.row(begin + t), rows.view().row(t).begin());
-    for (size_t layer = static_cast<size_t>(first); layer < spec_.layers.size(); ++layer)
+    for (size_t layer = static_cast<size_t>(first); layer < layers; ++layer)
       pass.Layer(static_cast<int>(layer), rows);
     for (size_t t = 0; t < count; ++t)
       std::ranges::copy(rows.view().row(t), x.row(begin + t).begin());

@@ -92,9 +92,10 @@ class Interpreter {
   //
   // The stream in front of the first layer, [ids, hidden_size]. Errors as of Append.
   Result<std::vector<T>> Embed(std::span<const int32_t> ids);
-  // x [positions, hidden_size], the stream in front of layer `first`, becomes that behind the last.
+  // x [positions, hidden_size], the stream in front of layer `first`, becomes that behind the last,
+  // or in front of layer `end`.
   void RunLayers(int first, MatrixView<T> x, TapSink<T>* taps = nullptr,
-                 const Rounder<T>* rounder = nullptr);
+                 const Rounder<T>* rounder = nullptr, std::optional<int> end = std::nullopt);
   // Logits [x.rows, vocabulary] of rows of the stream behind the last layer, at those ids alone, or
   // at all of them when none are given. A rounder is told the rows' positions.
   std::vector<T> Head(MatrixView<const T> x, std::span<const int32_t> vocabulary = {},

@@ -16,7 +16,7 @@ DType ScaleType(OnnxType floats) {
 }
 
 RowSource RowsOf(const MatrixSource& matrix) {
-  return {.rows = matrix.rows, .cols = matrix.cols, .read = matrix.read};
+  return {.rows = matrix.rows, .cols = matrix.cols, .read = matrix.read, .feedback = nullptr};
 }
 
 StoredRows StoredOf(const MatrixSource& matrix) {
@@ -40,17 +40,13 @@ void Count(GraphBuilder& b, const MatrixSource& matrix, bool kept) {
 }
 
 // How much each of `cols` columns counts, all matrices together; empty: alike.
-std::vector<float> ImportanceOf(const GraphBuilder& b, std::span<const MatrixSource> matrices,
-                                int64_t cols) {
+std::vector<float> ImportanceOf(std::span<const InputStatistics> inputs, int64_t cols) {
   std::vector<float> out;
-  if (b.options.importance == nullptr) return out;
-  for (const MatrixSource& matrix : matrices) {
-    // What is stacked or lies in turn multiplies the same.
-    if (matrix.views.empty()) continue;
-    const std::vector<float>* one = b.options.importance->Find(*matrix.views[0]);
-    if (one == nullptr) continue;
+  for (const InputStatistics& input : inputs) {
+    if (input.squares.empty()) continue;
     out.resize(static_cast<size_t>(cols), 0.0f);
-    for (size_t c = 0; c < std::min(one->size(), out.size()); ++c) out[c] += (*one)[c];
+    for (size_t c = 0; c < std::min(input.squares.size(), out.size()); ++c)
+      out[c] += input.squares[c];
   }
   double sum = 0;
   for (const float x : out) sum += x;
@@ -59,6 +55,40 @@ std::vector<float> ImportanceOf(const GraphBuilder& b, std::span<const MatrixSou
   const auto mean = static_cast<float>(sum / static_cast<double>(out.size()));
   for (float& x : out) x = x / mean + 0.01f;
   return out;
+}
+
+// Of matrices, all of one shape, what their codes are chosen by.
+struct Weighed {
+  std::vector<InputStatistics> inputs;
+  std::vector<float> importance;
+};
+
+Result<Weighed> Weigh(const GraphBuilder& b, std::span<const MatrixSource> matrices, int64_t cols) {
+  Weighed out;
+  if (b.options.calibration == nullptr) return out;
+  for (const MatrixSource& matrix : matrices) {
+    InputStatistics input;
+    // What is stacked or lies in turn multiplies the same.
+    if (!matrix.views.empty()) {
+      LS_TRY(input, b.options.calibration->Of(*matrix.views[0]));
+    }
+    out.inputs.push_back(std::move(input));
+  }
+  out.importance = ImportanceOf(out.inputs, cols);
+  return out;
+}
+
+// Tells the calibration what the codes of matrix i of `matrices`, each [rows, cols] with what was
+// filled in, stand for.
+void Tell(const GraphBuilder& b, std::string_view format, const PackedWeight& weight,
+          const CodeRecipe& recipe, std::span<const MatrixSource> matrices, int64_t rows,
+          int64_t cols) {
+  if (b.options.calibration == nullptr) return;
+  const OnnxFormat& of = *FindOnnxFormat(format);
+  for (size_t i = 0; i < matrices.size(); ++i)
+    b.options.calibration->Chosen(matrices[i], [&](int64_t row, float* out) {
+      of.unpack(weight, recipe, static_cast<int64_t>(i), rows, cols, row, out);
+    });
 }
 
 // The parts of one weight, made by the first initializer that is written and let go of by the last.
@@ -130,7 +160,8 @@ CodeRecipe RecipeOf(const GraphBuilder& b) {
   return {.bits = b.precision.bits,
           .block = codes.block,
           .zeros = codes.asymmetric ? ZeroPoints::kCodes : ZeroPoints::kNone,
-          .search = codes.nearest ? ScaleSearch::kNearest : ScaleSearch::kSquaredError,
+          .search = codes.method == CodeMethod::kNearest ? ScaleSearch::kNearest
+                                                         : ScaleSearch::kSquaredError,
           .scale_type = ScaleType(b.graph.floats())};
 }
 
@@ -140,7 +171,13 @@ int64_t AccuracyLevel(const GraphBuilder& b) {
 
 CodedMatrix Coded(GraphBuilder& b, const std::string& name, MatrixSource matrix, bool gathered) {
   CodedMatrix out{.recipe = RecipeOf(b), .rows = matrix.rows, .cols = matrix.cols};
-  const RepackRule* rule = Keeps(b, matrix, gathered);
+  const RepackRule* rule = b.options.plan == nullptr ? Keeps(b, matrix, gathered) : nullptr;
+  if (b.options.plan != nullptr && !matrix.views.empty())
+    if (const auto at = b.options.plan->find(KeyOf(*matrix.views[0]));
+        at != b.options.plan->end()) {
+      out.recipe.bits = at->second.bits;
+      out.recipe.block = at->second.block;
+    }
   if (rule != nullptr) {
     out.recipe.bits = rule->bits;
     out.recipe.block = rule->block;
@@ -165,11 +202,14 @@ CodedMatrix Coded(GraphBuilder& b, const std::string& name, MatrixSource matrix,
           if (!kept) return tl::unexpected(std::move(kept).error().In(name));
           weight = std::move(kept->weight);
         } else {
-          const RowSource source = RowsOf(matrix);
-          const std::vector<float> importance = ImportanceOf(b, {&matrix, 1}, matrix.cols);
-          CodeRecipe weighed = recipe;
-          weighed.importance = importance;
-          weight = PackMatMulNBits({&source, 1}, weighed, &b.pool);
+          LS_TRY(const Weighed weighed, Weigh(b, {&matrix, 1}, matrix.cols));
+          RowSource source = RowsOf(matrix);
+          if (!weighed.inputs.empty()) source.feedback = weighed.inputs[0].feedback.get();
+          CodeRecipe by = recipe;
+          by.importance = weighed.importance;
+          weight = PackMatMulNBits({&source, 1}, by, &b.pool);
+          if (weight)
+            Tell(b, "matmul_nbits", *weight, recipe, {&matrix, 1}, matrix.rows, matrix.cols);
         }
         ForgetPages(b.weights, matrix);
         if (!weight) return tl::unexpected(std::move(weight).error().In(name));
@@ -216,33 +256,36 @@ CodedExperts CodeExperts(GraphBuilder& b, const std::string& name,
   for (const MatrixSource& expert : experts) Count(b, expert, stored);
   CodeRecipe recipe = plan.recipe;
   recipe.search = RecipeOf(b).search;
-  return Initializers(b, name, recipe.bits, shapes.codes, {recipe.scale_type, shapes.scales},
-                      {DType::kU8, shapes.zeros},
-                      [&b, name, recipe, stored, rows, cols, tiled = plan.format == "qmoe_sm80",
-                       experts = std::move(experts)]() -> Result<PackedWeight> {
-                        Result<PackedWeight> weight = PackedWeight{};
-                        if (stored) {
-                          std::vector<StoredRows> matrices;
-                          for (const MatrixSource& expert : experts)
-                            matrices.push_back(StoredOf(expert));
-                          auto kept = RepackForQMoe(*experts[0].stored, matrices, recipe.scale_type,
-                                                    &b.pool);
-                          if (!kept) return tl::unexpected(std::move(kept).error().In(name));
-                          weight = std::move(kept->weight);
-                        } else {
-                          std::vector<RowSource> matrices;
-                          for (const MatrixSource& expert : experts)
-                            matrices.push_back(Padded(RowsOf(expert), rows, cols));
-                          const std::vector<float> importance = ImportanceOf(b, experts, cols);
-                          CodeRecipe weighed = recipe;
-                          weighed.importance = importance;
-                          weight = tiled ? PackQMoeTiled(matrices, weighed, &b.pool)
-                                         : PackQMoeRaw(matrices, weighed, &b.pool);
-                        }
-                        for (const MatrixSource& expert : experts) ForgetPages(b.weights, expert);
-                        if (!weight) return tl::unexpected(std::move(weight).error().In(name));
-                        return weight;
-                      });
+  return Initializers(
+      b, name, recipe.bits, shapes.codes, {recipe.scale_type, shapes.scales},
+      {DType::kU8, shapes.zeros},
+      [&b, name, recipe, stored, rows, cols, tiled = plan.format == "qmoe_sm80",
+       experts = std::move(experts)]() -> Result<PackedWeight> {
+        Result<PackedWeight> weight = PackedWeight{};
+        if (stored) {
+          std::vector<StoredRows> matrices;
+          for (const MatrixSource& expert : experts) matrices.push_back(StoredOf(expert));
+          auto kept = RepackForQMoe(*experts[0].stored, matrices, recipe.scale_type, &b.pool);
+          if (!kept) return tl::unexpected(std::move(kept).error().In(name));
+          weight = std::move(kept->weight);
+        } else {
+          LS_TRY(const Weighed weighed, Weigh(b, experts, cols));
+          std::vector<RowSource> matrices;
+          for (size_t e = 0; e < experts.size(); ++e) {
+            matrices.push_back(Padded(RowsOf(experts[e]), rows, cols));
+            if (!weighed.inputs.empty())
+              matrices.back().feedback = weighed.inputs[e].feedback.get();
+          }
+          CodeRecipe by = recipe;
+          by.importance = weighed.importance;
+          weight =
+              tiled ? PackQMoeTiled(matrices, by, &b.pool) : PackQMoeRaw(matrices, by, &b.pool);
+          if (weight) Tell(b, tiled ? "qmoe_sm80" : "qmoe", *weight, recipe, experts, rows, cols);
+        }
+        for (const MatrixSource& expert : experts) ForgetPages(b.weights, expert);
+        if (!weight) return tl::unexpected(std::move(weight).error().In(name));
+        return weight;
+      });
 }
 
 }  // namespace lockstep::genai
