@@ -121,13 +121,17 @@ Result<ExportRecord> ReadExportRecord(const fs::path& folder) {
   LS_TRY(const Json manifest, ParseJson(text, place));
   if (!manifest.is_object())
     return InputError("{}: expected an object, found {}", place, manifest.type_name());
+  if (const auto version = manifest.find("format_version");
+      version != manifest.end() && *version != Json(1))
+    return InputError("{}: \"format_version\": expected 1, found {}; a later lockstep wrote it",
+                      place, Quoted(version->dump(-1, ' ', true, Json::error_handler_t::replace)));
   ExportRecord record;
   LS_TRY(record.files, FilesOf(manifest, place));
   const auto verification = manifest.find("verification");
   if (verification != manifest.end() && verification->is_object()) {
     const auto sentence = verification->find("sentence");
     if (sentence != verification->end() && sentence->is_string())
-      record.proof = sentence->get<std::string>();
+      record.proof = OneLine(sentence->get<std::string>(), 2000);
   }
   record.answers.source = place;
   const auto answers = manifest.find("answers");
@@ -146,19 +150,21 @@ Result<std::vector<std::string>> ChangedFiles(const ExportRecord& record, const 
   };
   std::vector<std::string> changed;
   for (const RecordedFile& then : record.files) {
+    const std::string shown = OneLine(then.name, 200);
     const auto found = named(now, then.name);
     if (found == now.end())
-      changed.push_back(fmt::format("{}: was written ({} bytes) and is not there any more",
-                                    then.name, then.bytes));
+      changed.push_back(
+          fmt::format("{}: was written ({} bytes) and is not there any more", shown, then.bytes));
     else if (found->bytes != then.bytes)
       changed.push_back(fmt::format("{}: is not the file that was written: {} bytes, then {}",
-                                    then.name, found->bytes, then.bytes));
+                                    shown, found->bytes, then.bytes));
     else if (found->hash != then.hash)
       changed.push_back(
-          fmt::format("{}: is not the file that was written: as long, and other bytes", then.name));
+          fmt::format("{}: is not the file that was written: as long, and other bytes", shown));
   }
   for (const RecordedFile& file : now)
-    if (named(record.files, file.name) == record.files.end()) added.push_back(file.name);
+    if (named(record.files, file.name) == record.files.end())
+      added.push_back(OneLine(file.name, 200));
   return changed;
 }
 

@@ -74,6 +74,22 @@ TEST_F(Exported, SeesEveryKindOfChange) {
   EXPECT_EQ(added_, std::vector<std::string>{"new.txt"});
 }
 
+// What a manifest names is printed: it may neither begin a line of its own nor steer a terminal.
+TEST_F(Exported, ForgesNoLines) {
+  Json bad = Manifest();
+  bad["files"][0]["name"] = "x\n\nmatch: all is well\x1b[2J";
+  bad["verification"]["sentence"] = "fine\nmatch: really";
+  bad["answers"][0]["name"] = "p\nmatch: all is well";
+  Write(bad);
+  const ExportRecord record = Must(ReadExportRecord(folder_.path()));
+  std::vector<std::string> shown = Changed();
+  shown.push_back(record.proof);
+  shown.push_back(record.answers.prompts[0].name);
+  ASSERT_EQ(shown.size(), 3u);
+  for (const std::string& text : shown)
+    EXPECT_EQ(text.find_first_of("\n\x1b"), std::string::npos) << text;
+}
+
 TEST_F(Exported, RefusesWhatIsNoRecord) {
   const auto refused = [&](const Json& manifest) {
     Write(manifest);
@@ -110,6 +126,9 @@ TEST_F(Exported, RefusesWhatIsNoRecord) {
   refused(no_ids);
   EXPECT_NE(refused({{"format", "lockstep export"}}).find("export it again"), std::string::npos);
   refused(Json::array());
+  Json later = good;
+  later["format_version"] = 2;
+  EXPECT_NE(refused(later).find("a later lockstep"), std::string::npos);
   fs::remove(folder_ / kManifestName);
   EXPECT_NE(ReadExportRecord(folder_.path()).error().message.find("CHECKPOINT"), std::string::npos);
 }

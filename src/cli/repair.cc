@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "cli/verb.h"
 #include "cli/verification_text.h"
+#include "ort/ort_runtime.h"
 #include "subjects/onnx_subject.h"
 #include "verify/caching_subject.h"
 #include "verify/report.h"
@@ -232,6 +233,8 @@ int Run(const RepairArgs& args) {
   const auto& verified =
       repaired->verified_after ? repaired->verified_after : repaired->verified_before;
   const bool right = repaired->kept && (!verified || ExitCodeOf(verified->verdict) == kExitYes);
+  // With ONNX Runtime at hand, a folder that it cannot load is no repaired one.
+  if (!repaired->not_verified.empty() && OrtRuntime::Load()) return kExitUnusable;
   return repaired->after.healthy() && right ? kExitYes : kExitNo;
 }
 

@@ -65,9 +65,10 @@ Status Tell(const OnnxWatch* watch, const OnnxRun& run, int64_t batch, int64_t t
     if (shape.empty() || shape[0] % batch != 0)
       return UnsupportedError("a value inside the graph has no rows of each sequence");
     shape[0] /= batch;
+    const int64_t rows = value.elements() / batch;
     LS_RETURN_IF_ERROR(watch->take({.value = i,
                                     .shape = std::move(shape),
-                                    .numbers = value.Floats(0, value.elements() / batch),
+                                    .numbers = value.Floats((batch - 1) * rows, rows),
                                     .tokens = tokens,
                                     .begin = begin,
                                     .count = count}));
@@ -119,7 +120,9 @@ class OnnxBatch : public PassageBatch {
                            bool all) override {
     const size_t columns = std::max(first.size(), second.size());
     std::vector<OnnxRun::PaddedRow> rows;
-    for (const auto& ids : {first, second})
+    // The one that is asked about comes last: a graph that gives every row the first's mask, length
+    // or ids is right about the first.
+    for (const auto& ids : {second, first})
       rows.push_back({.ids = {ids.begin(), ids.end()},
                       .padding = columns - ids.size(),
                       .left = side_ == PaddingSide::kLeft});
@@ -128,10 +131,11 @@ class OnnxBatch : public PassageBatch {
     if (run_.rows() != static_cast<int64_t>(columns))
       return UnsupportedError("the graph gives logits of the last position alone");
     const int64_t begin = side_ == PaddingSide::kLeft ? run_.rows() - count : 0;
+    const int64_t last = run_.rows() + begin;
     LS_RETURN_IF_ERROR(Tell(watch_, run_, 2, static_cast<int64_t>(columns), begin, count));
     LogitRows out;
     for (int64_t r = all ? 0 : count - 1; r < count; ++r) {
-      const std::vector<float> row = run_.Row(begin + r);
+      const std::vector<float> row = run_.Row(last + r);
       out.emplace_back(row.begin(), row.end());
     }
     return out;

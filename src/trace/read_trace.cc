@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/dtype.h"
+#include "base/quoted.h"
 #include "formats/describe.h"
 #include "formats/safetensors.h"
 #include "spec/taps.h"
@@ -208,7 +209,7 @@ Status TakeJson(const Json& entry, const std::string& place, PromptTrace& prompt
   };
   std::optional<std::string> name;
   text("name", name);
-  prompt.name = name.value_or("");
+  prompt.name = OneLine(name.value_or(""), 200);  // stands in tables
   text("text", prompt.text);
   text("rendered", prompt.rendered);
   text("greedy_text", prompt.greedy_text);
