@@ -4,13 +4,13 @@
 usage: check_export_kills.py LOCKSTEP MODEL [N]
   MODEL    a checkpoint (some hundred megabytes let kills fall into the writing of weights)
 
-N times (default: 50) an export to genai, gguf or safetensors is killed at a random moment. After each kill there is no
-output, or the whole one (the kill came after); the same command then gives the bytes of an export that nobody killed,
-and leaves nothing beside it; every third time it is killed once more before that. Then disks that are full (a limit on
-a file's size, and a small tmpfs where this user may mount one), a folder that cannot be written, and
+N times (default: 50) an export to genai, gguf or safetensors is killed at a random moment, every third time twice.
+There is then no output, or the whole one, and the same command gives the bytes of an export that nobody killed and
+leaves nothing beside it. Then full disks (a limit on a file's size, a small tmpfs), a folder that cannot be written,
 outputs that exist: one sentence, exit code 2 or 3, nothing left. The model's bytes are the same at the end.
 """
 import contextlib
+import functools
 import hashlib
 import os
 import pathlib
@@ -41,7 +41,7 @@ def remove(path):
 
 @contextlib.contextmanager
 def file_system(folder, options):
-    """A tmpfs there, while it lasts; gives whether this user may mount one."""
+    """A tmpfs there for a while, if this user may mount one: whether."""
     folder.mkdir(mode=0o555 if options == "ro" else 0o777)
     command = ["mount", "-t", "tmpfs", "-o", options, "none", str(folder)]
     mounted = subprocess.run(command, capture_output=True).returncode == 0
@@ -53,8 +53,7 @@ def file_system(folder, options):
 
 class Check:
     def __init__(self, lockstep, model, room):
-        self.lockstep, self.model, self.room = lockstep, model, room
-        self.failures = 0
+        self.lockstep, self.model, self.room, self.failures = lockstep, model, room, 0
 
     def expect(self, holds, what):
         if not holds:
@@ -62,9 +61,9 @@ class Check:
             print(f"FAILED: {what}", flush=True)
 
     def start(self, target, out, *more, **keywords):
-        command = [self.lockstep, "export", self.model, out, *TARGETS[target], "--no-verify", *more]
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        return subprocess.Popen([str(a) for a in command], text=True, **pipes, **keywords)
+        command = map(str, [self.lockstep, "export", self.model, out, *TARGETS[target], "--no-verify", *more])
+        keywords |= {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(list(command), **keywords)
 
     def run(self, target, out, *more, **keywords):
         process = self.start(target, out, *more, **keywords)
@@ -83,9 +82,8 @@ class Check:
         whole, seconds = {}, {}
         for target in TARGETS:
             begin = time.monotonic()
-            code, text = self.run(target, self.room / target)
+            self.expect(self.run(target, self.room / target) == (0, ""), target)
             seconds[target] = time.monotonic() - begin
-            self.expect(code == 0, f"{target}: {code} {text}")
             whole[target] = bytes_of(self.room / target)
             remove(self.room / target)
         after = resumed = 0
@@ -105,18 +103,15 @@ class Check:
             else:
                 code, text = self.run(target, out)
                 resumed += any("going on from" in line for line in self.said)
-                right = code == 0 and bytes_of(out) == whole[target]
-                self.expect(right, f"kill {i}, {target}: the next export: {code} {text}")
+                self.expect(code == 0 and bytes_of(out) == whole[target], f"kill {i}, {target}: next: {code} {text}")
             self.expect(os.listdir(self.room) == [target], f"kill {i}, {target}: beside it {os.listdir(self.room)}")
             remove(out)
         print(f"{count} kills: {after} came after the end, {resumed} exports went on from what was left", flush=True)
 
     def full_disks(self):
-        def limited():
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
         for target in TARGETS:
-            self.refused(f"a file's size is limited, {target}", target, self.room / "out", preexec_fn=limited)
+            self.refused(f"a file's size is limited, {target}", target, self.room / "out", preexec_fn=limit)
         with file_system(self.room / "small", "size=2m") as mounted:
             for target in TARGETS if mounted else ():
                 self.refused(f"a disk of 2 MB, {target}", target, self.room / "small" / "out")
@@ -147,9 +142,8 @@ def main():
         check.full_disks()
         check.kills(int(sys.argv[3]) if len(sys.argv) == 4 else 50, random.Random(1))
     check.expect(bytes_of(model) == before, "the model was changed")
-    print(f"{check.failures} failures")
-    return min(check.failures, 1)
+    sys.exit(f"{check.failures} failures" if check.failures else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -45,7 +45,7 @@ class Ropes {
     const size_t layers = std::min(report_.decoder.layers.size(), spec_.layers.size());
     for (size_t i = 0; i < layers; ++i) {
       const auto& found = report_.decoder.layers[i].attention;
-      if (!found || !std::holds_alternative<AttentionSpec>(spec_.layers[i].mixer)) continue;
+      if (!found) continue;
       One(static_cast<int>(i), FindRope(spec_.layers[i]), *found);
     }
     if (unread_ > 0)
@@ -93,7 +93,9 @@ class Ropes {
 
   std::string RopeJson(int layer, const RopeSpec& rope) const {
     ModelSpec edited = spec_;
-    std::get<AttentionSpec>(edited.layers[static_cast<size_t>(layer)].mixer).rope = rope;
+    MixerSpec& mixer = edited.layers[static_cast<size_t>(layer)].mixer;
+    if (auto* attention = std::get_if<AttentionSpec>(&mixer)) attention->rope = rope;
+    if (auto* mla = std::get_if<MlaSpec>(&mixer)) mla->rope = rope;
     const auto json = GetField(edited, fmt::format("layers[{}].mixer.rope", layer));
     return json ? json->dump() : "null";
   }
@@ -275,7 +277,9 @@ class Ropes {
           !(*wanted == expected))
         return false;
     }
-    const auto& attention = std::get<AttentionSpec>(spec_.layers[static_cast<size_t>(layer)].mixer);
+    const auto* of = std::get_if<AttentionSpec>(&spec_.layers[static_cast<size_t>(layer)].mixer);
+    if (of == nullptr) return false;
+    const AttentionSpec& attention = *of;
     const RopeTable right(expected, 0, table.rows, length);
     for (const bool cos : {true, false}) {
       const ConstantView& view = cos ? *rope.cos : *rope.sin;

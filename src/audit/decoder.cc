@@ -404,7 +404,7 @@ class Finder {
         if (g_.node(n).op != "RotaryEmbedding") continue;
         attention.rope_nodes[i] = n;
         if (i == 0) attention.rope = walk_.Back(g_.node(n).Out(0)).rope;
-        attention.rope_read = true;
+        attention.rope_read = attention.rope.has_value();
         Understand(n);
       }
     }

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "audit/audit.h"
 #include "audit/onnx_checkpoint.h"
 #include "base/mapped_file.h"
 #include "base/readable_json.h"
@@ -12,6 +13,7 @@
 #include "export/export.h"
 #include "export/genai/export_genai.h"
 #include "export/safetensors/export_safetensors.h"
+#include "formats/onnx_write.h"
 #include "spec/fields.h"
 
 namespace lockstep {
@@ -101,6 +103,36 @@ TEST_F(OnnxInputTest, CodesComeBackAsTheNumbersThatTheyStandFor) {
   const CheckpointExportReport report =
       Must(ExportSafetensors(input.model, scratch_ / "back", {.before = input.before}));
   EXPECT_EQ(report.rounded_weights, 0);
+}
+
+// What the way back needed to find, the audit compares: one number of each is changed.
+TEST_F(OnnxInputTest, TheAuditSeesSharedExpertsAndTheTurningPartOfLatentAttention) {
+  const Model model = Must(LoadModel(kOwn / "deepseek-v3"));
+  ExportTo(scratch_ / "graph", model, "fp32");
+  const OnnxModel graph = Must(OnnxModel::Open(scratch_ / "graph"));
+  const AuditReport healthy = Must(Audit(model, graph));
+  EXPECT_TRUE(healthy.findings.empty());
+  EXPECT_EQ(healthy.strangers, 0);
+  const auto audited = [&](const std::string& tensor, double factor) {
+    const OnnxTensor* stored = graph.Tensor(tensor);
+    EXPECT_NE(stored, nullptr) << tensor;
+    if (stored == nullptr) return std::string();
+    std::vector<double> numbers = Must(ReadDoubles(*stored));
+    for (double& x : numbers) x *= factor;
+    OnnxPatch patch;
+    patch.tensors.push_back({.name = tensor, .bytes = *EncodeNumbers(numbers, stored->type)});
+    fs::remove_all(scratch_ / "faulty");
+    const Status written = WriteOnnx(graph, patch, scratch_ / "faulty");
+    EXPECT_TRUE(written) << written.error().message;
+    const AuditReport report = Must(Audit(model, Must(OnnxModel::Open(scratch_ / "faulty"))));
+    return report.findings.empty() ? std::string() : report.findings[0].where;
+  };
+  EXPECT_NE(audited("model.layers.1.moe.shared_expert.up_proj.MatMul.weight", 2).find("shared"),
+            std::string::npos);
+  std::string cosines;
+  for (const OnnxNode& node : graph.nodes())
+    if (cosines.empty() && node.op_type == "RotaryEmbedding") cosines = node.inputs[2];
+  EXPECT_NE(audited(cosines, 0.5).find("rope"), std::string::npos);
 }
 
 TEST_F(OnnxInputTest, AFolderWithoutARecordNeedsAConfiguration) {
