@@ -224,9 +224,10 @@ class Facts {
       }
       out_.Add(std::move(raw));
     }
+    // An attribute of the operator, in fp32 whatever the scale is kept in.
     const bool same_cap =
         expected.logit_softcap.has_value() == found.softcap.has_value() &&
-        (!found.softcap || SameAsStored(*expected.logit_softcap, *found.softcap, kept));
+        (!found.softcap || SameAsStored(*expected.logit_softcap, *found.softcap, Rounding::kNone));
     if (!same_cap) {
       RawFinding raw{
           .kind = FindingKind::kAttention, .layer = layer, .path = "mixer.logit_softcap"};

@@ -218,8 +218,12 @@ class Ropes {
       return;
     const bool frequencies = SameFrequencies(*table, expected, length);
     const bool amplitude = SameAmplitude(*table, expected);
-    if (frequencies && amplitude) {
-      if (EarlyError(*table, expected, length) < kSameEntry) return;
+    if (frequencies && amplitude && EarlyError(*table, expected, length) < kSameEntry) return;
+    // Row 1 of rounded entries says other frequencies, which nobody meant.
+    if (const auto entries = RoundedEntries(*table, expected, length)) {
+      raw.what = *entries;
+      raw.found = "other entries";
+    } else if (frequencies && amplitude) {
       const auto rounded = RoundedAngles(*table, expected, length);
       raw.what = rounded.value_or("the tables of cosines and sines differ after their first rows");
       raw.found = "other entries";

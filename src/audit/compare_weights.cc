@@ -160,7 +160,10 @@ class Comparer : WeightPlaces {
     } else if (sums.bf16 || sums.fp16) {
       result.state = WeightState::kRounded;
       result.rounding = sums.bf16 ? Rounding::kBF16 : Rounding::kFP16;
-      if (Storage(slot.id) != Rounding::kNone) result.bits = 16;
+      // Only the type that the graph keeps it in is a choice; another one was on its way there.
+      const Rounding kept = Storage(slot.id);
+      if (kept == Rounding::kFP16 && sums.fp16) result.rounding = kept;
+      if (result.rounding == kept) result.bits = 16;
     } else if (RoundedBeforeOffset(slot.id, *got)) {
       result.state = WeightState::kRounded;
       result.rounding = Storage(slot.id);
@@ -310,7 +313,7 @@ class Comparer : WeightPlaces {
           edit.change = WeightChange::kRound;
           edit.rounding = result.rounding;
           raw.kind =
-              Storage(id) != Rounding::kNone ? FindingKind::kQuantized : FindingKind::kWeight;
+              result.rounding == Storage(id) ? FindingKind::kQuantized : FindingKind::kWeight;
         }
         break;
       }

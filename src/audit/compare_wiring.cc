@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <set>
+#include <type_traits>
 
 #include "audit/findings.h"
 #include "audit/walk.h"
@@ -24,6 +26,42 @@ std::optional<CacheSlots> CacheSlotsOf(const Graph::Node& node) {
   if (node.microsoft && node.op == "MultiHeadAttention") return CacheSlots{{6, 7}, {1, 2}};
   if (!node.microsoft && node.op == "Attention") return CacheSlots{{4, 5}, {1, 2}};
   return std::nullopt;
+}
+
+uint64_t Mix(uint64_t a, uint64_t b) {
+  return (a ^ (b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2))) * 0xff51afd7ed558ccd;
+}
+
+uint64_t PrintOf(std::span<const std::byte> bytes) {
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+// What a tensor holds: type, shape and bytes.
+uint64_t PrintOf(const OnnxTensor& tensor) {
+  uint64_t out = Mix(static_cast<uint64_t>(tensor.type), PrintOf(std::span(tensor.bytes)));
+  for (const int64_t dim : tensor.dims) out = Mix(out, static_cast<uint64_t>(dim));
+  return out;
+}
+
+uint64_t PrintOf(const OnnxAttribute& attribute) {
+  const auto of = [](const auto& value) -> uint64_t {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, std::shared_ptr<const OnnxTensor>>) {
+      return value ? PrintOf(*value) : 0;
+    } else if constexpr (std::is_same_v<T, OnnxSubgraph>) {
+      return PrintOf(value.bytes);
+    } else if constexpr (std::is_same_v<T, std::vector<float>> ||
+                         std::is_same_v<T, std::vector<int64_t>> ||
+                         std::is_same_v<T, std::vector<std::string>>) {
+      uint64_t out = value.size();
+      for (const auto& one : value) out = Mix(out, std::hash<std::decay_t<decltype(one)>>()(one));
+      return out;
+    } else {
+      return std::hash<T>()(value);
+    }
+  };
+  return Mix(Mix(std::hash<std::string>()(attribute.name), attribute.value.index()),
+             std::visit(of, attribute.value));
 }
 
 // "past.12.key" is "past.%d.key" and 12.
@@ -156,24 +194,39 @@ class Feeds {
           fmt::format("how the caches of {} layers go in and out", unread));
   }
 
+  // By their bytes, each tensor once: every layer may have its own copy of one constant.
+  uint64_t PrintOfTensor(int tensor) {
+    const auto [at, fresh] = tensor_prints_.try_emplace(tensor);
+    if (fresh) at->second = PrintOf(graph_.model().tensors()[static_cast<size_t>(tensor)]);
+    return at->second;
+  }
+
   // What a value is made of: equal for equal operators on equal values, whatever they are called.
   uint64_t Print(int value, int depth = 0) {
     if (value == kNoValue) return 0;
     if (const auto at = prints_.find(value); at != prints_.end()) return at->second;
-    const auto mix = [](uint64_t a, uint64_t b) {
-      return (a ^ (b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2))) * 0xff51afd7ed558ccd;
-    };
+    const auto mix = Mix;
     uint64_t out = mix(1, static_cast<uint64_t>(value));
     const int p = graph_.Producer(value);
     if (const auto& view = graph_.Constant(value); view && view->elements() <= 64) {
       out = 2;
       for (const float x : graph_.Read(*view)) out = mix(out, std::hash<float>()(x));
       for (const int64_t dim : view->shape) out = mix(out, static_cast<uint64_t>(dim));
+    } else if (view) {
+      out = mix(4, PrintOfTensor(view->tensor));
+      for (const auto* numbers : {&view->shape, &view->strides})
+        for (const int64_t number : *numbers) out = mix(out, static_cast<uint64_t>(number));
+      out = mix(out, static_cast<uint64_t>(view->offset));
+      out = mix(out, std::bit_cast<uint32_t>(view->factor));
+      out = mix(out, std::bit_cast<uint32_t>(view->addend));
     } else if (p >= 0 && depth < 64) {
       const auto& node = graph_.node(p);
-      out = mix(3, std::hash<std::string_view>()(node.op));
-      for (const char* attribute : {"axis", "to", "start", "end", "keepdims"})
-        out = mix(out, static_cast<uint64_t>(graph_.Int(p, attribute, -7)));
+      out = mix(mix(3, std::hash<std::string_view>()(node.op)), node.microsoft ? 1 : 0);
+      // In whatever order they stand.
+      uint64_t all = 0;
+      for (const OnnxAttribute& attribute : graph_.model().nodes()[Source(p)].attributes)
+        all += PrintOf(attribute);
+      out = mix(out, all);
       for (size_t slot = 0; slot < node.out.size(); ++slot)
         if (node.out[slot] == value) out = mix(out, slot);
       for (const int in : node.in) out = mix(out, Print(in, depth + 1));
@@ -277,7 +330,7 @@ class Feeds {
   AuditReport& report_;
   Collector& out_;
   const Walk walk_;
-  std::map<int, uint64_t> prints_;
+  std::map<int, uint64_t> prints_, tensor_prints_;
 };
 
 }  // namespace

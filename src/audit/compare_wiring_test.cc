@@ -100,5 +100,54 @@ TEST(CompareWiring, WhatNoAuditComparesIsSaid) {
   }
 }
 
+// Of every layer, its count of what may be seen plus what is left of a constant of its own.
+AuditReport WithOwnConstants(const std::vector<double>& last, const std::vector<int64_t>& upper) {
+  const TestFolder scratch;
+  const Pair original = Look(kGemma / "checkpoint", kGemma / "genai");
+  EXPECT_TRUE(WriteRepair(original.candidate, Must(PlanRepair(original.candidate, original.report)),
+                          scratch / "healthy"));
+  const OnnxModel model = Must(OnnxModel::Open(scratch / "healthy"));
+  OnnxPatch patch;
+  for (size_t layer = 0; layer < 2; ++layer) {
+    const size_t node = NodeOf(model, "GroupQueryAttention", layer);
+    const auto name = [&](const char* what) { return what + std::to_string(layer); };
+    std::vector<double> numbers(144);
+    numbers.back() = last[layer];
+    patch.nodes.push_back(
+        {.after = node - 1,
+         .op_type = "Constant",
+         .outputs = {name("mask")},
+         .value = OnnxPatch::Node::Value{
+             OnnxType::kInt32, {12, 12}, *EncodeNumbers(numbers, OnnxType::kInt32)}});
+    patch.nodes.push_back({.after = node - 1,
+                           .op_type = "Trilu",
+                           .inputs = {name("mask")},
+                           .outputs = {name("half")},
+                           .attributes = {{"upper", upper[layer]}}});
+    patch.nodes.push_back({.after = node - 1,
+                           .op_type = "ReduceSum",
+                           .inputs = {name("half")},
+                           .outputs = {name("sum")},
+                           .attributes = {{"keepdims", 0}}});
+    patch.nodes.push_back({.after = node - 1,
+                           .op_type = "Add",
+                           .inputs = {std::string(model.nodes()[node].Input(5)), name("sum")},
+                           .outputs = {name("count")}});
+    patch.inputs.push_back({node, 5, name("count")});
+  }
+  EXPECT_TRUE(WriteOnnx(model, patch, scratch / "own"));
+  return Look(kGemma / "checkpoint", scratch / "own").report;
+}
+
+TEST(CompareWiring, ConstantsAndOperatorsAreAlikeByWhatTheyHold) {
+  const std::string other = "another count of what may be seen than that of other layers";
+  const std::string copies = All(WithOwnConstants({0, 0}, {0, 0}));
+  EXPECT_EQ(copies.find(other), std::string::npos) << copies;
+  const std::string numbers = All(WithOwnConstants({0, 1}, {0, 0}));
+  EXPECT_NE(numbers.find(other), std::string::npos) << numbers;
+  const std::string halves = All(WithOwnConstants({0, 0}, {0, 1}));
+  EXPECT_NE(halves.find(other), std::string::npos) << halves;
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -100,6 +100,32 @@ double EarlyError(const StoredRopeTable& table, const RopeSpec& rope, int64_t le
   return worst;
 }
 
+std::optional<std::string> RoundedEntries(const StoredRopeTable& table, const RopeSpec& rope,
+                                          int64_t length) {
+  const int64_t rows = std::min(table.rows, kRowsCompared);
+  const RopeTable expected(rope, 0, rows, length);
+  const auto columns = static_cast<size_t>(table.half);
+  if (columns == 0 || expected.cos.size() != static_cast<size_t>(rows) * columns)
+    return std::nullopt;
+  // Numbers of the type, each within half a step of what it should be.
+  const auto fits = [&](Rounding type) {
+    for (size_t i = 0; i < expected.cos.size(); ++i) {
+      const size_t row = i / columns;
+      const double excused = kSameEntry + kAnglePerRow * static_cast<double>(row);
+      for (const auto& [want, got] :
+           {std::pair{expected.cos[i], table.cos[i]}, {expected.sin[i], table.sin[i]}})
+        if (Rounded(got, type) != double{got} ||
+            !(std::abs(double{want} - double{got}) <= StepOf(double{want}, type) / 2 + excused))
+          return false;
+    }
+    return true;
+  };
+  for (const Rounding type : {Rounding::kBF16, Rounding::kFP16})
+    if (type != table.storage && fits(type))
+      return fmt::format("the entries of cosines and sines were rounded to {}", StorageName(type));
+  return std::nullopt;
+}
+
 std::optional<std::string> RoundedAngles(const StoredRopeTable& table, const RopeSpec& rope,
                                          int64_t length) {
   const std::vector<float> inverse = InverseFrequencies(rope, length);

@@ -33,6 +33,11 @@ bool SameAmplitude(const StoredRopeTable& table, const RopeSpec& rope);
 // table is kept in.
 double EarlyError(const StoredRopeTable& table, const RopeSpec& rope, int64_t length);
 
+// The spec's table, but its entries were rounded to 16 bits, other than those that it is kept in.
+// The whole of what is wrong with it, or nothing.
+std::optional<std::string> RoundedEntries(const StoredRopeTable& table, const RopeSpec& rope,
+                                          int64_t length);
+
 // The spec's table, but frequencies or angles were rounded to 16 bits before cos and sin were
 // taken: far positions turn by a wrong angle. A sentence's beginning, or nothing.
 std::optional<std::string> RoundedAngles(const StoredRopeTable& table, const RopeSpec& rope,

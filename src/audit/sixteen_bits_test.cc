@@ -116,5 +116,78 @@ TEST_P(HalfBuilders, AScaleThatSixteenBitsWouldHoldBetterIsAFault) {
   })) << All(report);
 }
 
+TEST(RopeTables, WhoseEntriesWereRoundedAreToldAsThat) {
+  const RopeSpec rope{.theta = 10000, .rotary_dim = 64, .scaling = {}};
+  for (const Rounding type : {Rounding::kFP16, Rounding::kBF16}) {
+    StoredRopeTable table = TableOf(rope, type, Rounding::kNone);
+    EXPECT_FALSE(RoundedEntries(table, rope, 1)) << "they are kept so";
+    table.storage = Rounding::kNone;
+    const auto told = RoundedEntries(table, rope, 1);
+    ASSERT_TRUE(told);
+    EXPECT_NE(told->find(StorageName(type)), std::string::npos) << *told;
+    RopeSpec other = rope;
+    other.theta = 10100;
+    EXPECT_FALSE(RoundedEntries(table, other, 1));
+    EXPECT_FALSE(RoundedEntries(TableOf(rope, Rounding::kNone, type), rope, 1));
+  }
+  EXPECT_FALSE(RoundedEntries(TableOf(rope, Rounding::kNone, Rounding::kNone), rope, 1));
+}
+
+TEST(RopeTables, OfAGraphWhoseEntriesWereRoundedAreNoOtherFrequencies) {
+  const Faulty faulty([](const OnnxModel& m, OnnxPatch& p) {
+    const OnnxNode& attention = m.nodes()[NodeOf(m, "GroupQueryAttention")];
+    for (const size_t slot : {size_t{7}, size_t{8}}) {
+      const OnnxTensor& table = *m.Tensor(attention.Input(slot));
+      std::vector<double> numbers = Must(ReadDoubles(table));
+      for (double& x : numbers) x = Rounded(x, Rounding::kBF16);
+      p.tensors.push_back({.name = table.name, .bytes = *EncodeNumbers(numbers, table.type)});
+    }
+  });
+  const Pair pair = faulty.LookAt();
+  EXPECT_NE(All(pair.report).find("the entries of cosines and sines were rounded to bf16"),
+            std::string::npos)
+      << All(pair.report);
+  EXPECT_EQ(All(pair.report).find("factors of its own"), std::string::npos) << All(pair.report);
+  const AuditReport mended = faulty.Mended(pair);
+  EXPECT_TRUE(mended.findings.empty()) << All(mended);
+}
+
+// A matrix of a graph in fp16 that was rounded to bf16 before: fp16 did not ask for that.
+TEST(HalfExports, AnotherRoundingThanTheirStorageIsAFault) {
+  const WeightId id{Role::kUpProj, Part::kWeight, 0, -1};
+  const Pair pair = Look(kGemma / "checkpoint", kGemma / "mobius-fp16");
+  // The checkpoint is in bf16: as numbers that bf16 does not hold.
+  const Model reference = Must(
+      Edited(pair.reference, Must(ParseEdit("weights: scale layers[0].up_proj.weight by 1.01"))));
+  const WeightView& view = *reference.weights.Find(id);
+  std::vector<float> numbers(static_cast<size_t>(view.rows * view.cols));
+  view.ReadRows(0, view.rows, numbers.data(), view.cols);
+  const auto node = static_cast<size_t>(
+      pair.candidate.nodes()[static_cast<size_t>(pair.report.decoder.matrices.at(id).node)].index);
+  const OnnxTensor& matrix = MatrixAt(pair.candidate, node);
+  for (const Rounding rounding : {Rounding::kFP16, Rounding::kBF16}) {
+    std::vector<double> stored(numbers.size());
+    for (int64_t r = 0; r < view.rows; ++r)
+      for (int64_t c = 0; c < view.cols; ++c)
+        stored[static_cast<size_t>(c * view.rows + r)] =
+            Rounded(numbers[static_cast<size_t>(r * view.cols + c)], rounding);
+    OnnxPatch patch;
+    patch.tensors.push_back(
+        {.name = matrix.name, .bytes = Must(EncodeNumbers(stored, matrix.type))});
+    const TestFolder scratch;
+    ASSERT_TRUE(WriteOnnx(pair.candidate, patch, scratch / "rounded"));
+    const OnnxModel candidate = Must(OnnxModel::Open(scratch / "rounded"));
+    const AuditReport report = Must(Audit(reference, candidate));
+    const std::string sentence =
+        fmt::format("layers[0].up_proj.weight: rounded to {}", StorageName(rounding));
+    const auto told = std::ranges::find_if(
+        report.findings, [&](const Finding& f) { return f.sentence.starts_with(sentence); });
+    ASSERT_NE(told, report.findings.end()) << All(report);
+    EXPECT_EQ(told->kind,
+              rounding == Rounding::kFP16 ? FindingKind::kQuantized : FindingKind::kWeight);
+    EXPECT_EQ(report.weights.at(id).bits, rounding == Rounding::kFP16 ? 16 : 0);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

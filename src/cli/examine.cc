@@ -58,9 +58,18 @@ bool RoundsToCodes(const AuditReport& report) {
   });
 }
 
+// Without a single answer there is nothing that was run.
+bool AnyAnswer(const Verification& v) {
+  return std::ranges::any_of(v.prompts, [](const PromptComparison& p) {
+    return !p.steps.empty() ||
+           (p.verdict != Verdict::kSubjectFailed && p.verdict != Verdict::kNotComparable);
+  });
+}
+
 // What is known of a graph that this machine's ONNX Runtime cannot run.
 std::string AuditedNotRun(const AuditReport& report) {
-  if (UnshownFaults(report) > 0)
+  // Another end of sequence or tokenizer is told above as well.
+  if (!report.healthy())
     return "; audited, not run: what was found is told above, and whatever an audit cannot see is "
            "not known";
   return "; audited, not run: of what could be compared without running it nothing but its "
@@ -378,7 +387,7 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
         unshown == 1 ? "what was" : fmt::format("{} things", unshown));
   };
   if (v.verdict == Verdict::kMatch) tell_unshown();
-  if (out.audit && onnx != nullptr && v.verdict == Verdict::kSubjectFailed)
+  if (out.audit && onnx != nullptr && v.verdict == Verdict::kSubjectFailed && !AnyAnswer(v))
     v.sentence += AuditedNotRun(*out.audit);
   if (v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
   std::optional<InSixteenBits> sixteen;

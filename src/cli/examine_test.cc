@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "base/json.h"
+#include "base/testing.h"
+
 namespace lockstep {
 namespace {
 
@@ -50,6 +56,47 @@ TEST(Examine, WhereOnlyAPassageDiffersNoCauseInTheModelIsLookedFor) {
     EXPECT_LE(candidate.runs, static_cast<int>(e->verification.prompts.size()) + 2)
         << "the plain prompts once, and the two put again for where it begins";
   }
+}
+
+TEST(Examine, AnotherEndOfSequenceStandsBesideNoWordOfPrecisionAlone) {
+  if (!OrtRuntime::Load()) GTEST_SKIP() << "no ONNX Runtime";
+  ThreadPool pool(1);
+  const auto reference = Must(ReferenceSubject::Open(kLlama, pool));
+  const TestFolder scratch;
+  std::filesystem::copy(kLlama / "genai", scratch / "other");
+  std::ifstream in(scratch / "other" / "genai_config.json");
+  Json config = Json::parse(in);
+  in.close();
+  config["model"]["eos_token_id"] = 7;
+  std::ofstream(scratch / "other" / "genai_config.json") << config.dump();
+  const auto told = [&](const std::filesystem::path& folder) {
+    const auto alone =
+        AuditedAlone(*reference, *reference, folder.string(), Error{.message = "refused"});
+    return alone ? alone->verification.sentence : "";
+  };
+  EXPECT_NE(told(kLlama / "genai").find("nothing but its precision"), std::string::npos)
+      << told(kLlama / "genai");
+  EXPECT_NE(told(scratch / "other").find("audited, not run: what was found is told above"),
+            std::string::npos)
+      << told(scratch / "other");
+}
+
+TEST(Examine, WhatRanIsNotSaidToHaveBeenAuditedAlone) {
+  if (!OrtRuntime::Load()) GTEST_SKIP() << "no ONNX Runtime";
+  ThreadPool pool(1);
+  const auto reference = Must(ReferenceSubject::Open(kLlama, pool));
+  const auto candidate = Must(OnnxSubject::Open(kLlama / "genai", 1));
+  // Its tables end after 96 positions.
+  ExamineOptions options;
+  options.verify.passages = false;
+  options.verify.steps = 1;
+  options.verify.prompts = {{.name = "short", .text = {}, .ids = {3, 17, 8}},
+                            {.name = "long", .text = {}, .ids = std::vector<int32_t>(120, 5)}};
+  const Examination e =
+      Must(Examine(*reference, reference.get(), *candidate, options, pool, kGoOn));
+  EXPECT_EQ(e.verification.verdict, Verdict::kSubjectFailed) << e.verification.sentence;
+  EXPECT_EQ(e.verification.sentence.find("audited, not run"), std::string::npos)
+      << e.verification.sentence;
 }
 
 }  // namespace

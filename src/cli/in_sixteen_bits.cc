@@ -48,11 +48,17 @@ bool Explains(const Verification& v) {
          !PromptsDiffer(v);
 }
 
-void Take(Verification&& explained, std::string sentence, Verification& v) {
+bool HasCodes(const AuditReport& audit) {
+  return std::ranges::any_of(audit.weights, [](const auto& weight) {
+    return weight.second.state == WeightState::kQuantized;
+  });
+}
+
+void Take(Verification&& explained, Verdict verdict, std::string sentence, Verification& v) {
   const bool answered = explained.verdict != Verdict::kDifferentTokens &&
                         explained.verdict != Verdict::kSubjectFailed &&
                         explained.verdict != Verdict::kNotComparable;
-  v.verdict = answered ? Verdict::kPrecision : explained.verdict;
+  v.verdict = answered ? verdict : explained.verdict;
   v.sentence = answered ? std::move(sentence)
                         : fmt::format("{}; otherwise {}", explained.sentence, sentence);
   v.prompts = std::move(explained.prompts);
@@ -87,12 +93,17 @@ Status CompareNumbers(const ReferenceSubject& reference, OnnxSubject& onnx,
           kRoundingMultiple));
     return {};
   }
-  Take(std::move(seen),
-       fmt::format("the same model in 16 bits: {}{}its logits lie within {:.2g} times what "
-                   "rounding every number to {} does to the reference's own (max |Δ| {:.2e}; {} "
+  const bool codes = HasCodes(audit);
+  const std::string before =
+      out.base.empty() ? "" : fmt::format(", {:.2e} on the checkpoint's weights", WorstOf(v));
+  Take(std::move(seen), codes ? Verdict::kQuantizedWeights : Verdict::kPrecision,
+       fmt::format("the same model {}in 16 bits: {}{}its logits lie within {:.2g} times what "
+                   "rounding every number to {} does to the reference's own (max |Δ| {:.2e}{}; {} "
                    "times are allowed); a fault smaller than that cannot show in its logits",
-                   out.base, out.base.empty() ? "" : ", ", share,
-                   out.bits.numbers == Rounding::kFP16 ? "fp16" : "bf16", worst, kRoundingMultiple),
+                   codes ? "with weights in fewer bits, and " : "", out.base,
+                   out.base.empty() ? "" : ", ", share,
+                   out.bits.numbers == Rounding::kFP16 ? "fp16" : "bf16", worst, before,
+                   kRoundingMultiple),
        v);
   return {};
 }
@@ -124,7 +135,7 @@ Status CompareCache(const ReferenceSubject& reference, Subject& candidate,
     return {};
   }
   const double worst = WorstOf(seen), share = WorstShare(seen);
-  Take(std::move(seen),
+  Take(std::move(seen), Verdict::kPrecision,
        fmt::format("the same model with {}: with keys and values rounded likewise the reference "
                    "gives its logits to {:.1e} ({:.2e} without{})",
                    out.bits.Words(), worst, before,
@@ -142,6 +153,7 @@ Result<std::optional<InSixteenBits>> CompareInSixteenBits(
     Subject& candidate, const VerifyOptions& options, Verification& v, ThreadPool& pool,
     const Progress& progress) {
   InSixteenBits out{.bits = SixteenBitsOf(onnx.model(), onnx.contract())};
+  if (const std::string island = out.bits.Island(); !island.empty()) v.notes.push_back(island);
   if (!out.bits.any()) return std::nullopt;
   const Status compared =
       out.bits.numbers != Rounding::kNone

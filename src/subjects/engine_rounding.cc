@@ -1,26 +1,16 @@
 #include "subjects/engine_rounding.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/dtype.h"
+#include "subjects/dither.h"
 
 namespace lockstep {
 namespace {
 
 constexpr size_t kBlock = 32;  // numbers that share a scale
 constexpr float kInt8Steps = 127, kQ16Steps = 8191;
-
-// In (-0.5, 0.5), by a hash of the number, its place and the draw (splitmix64's last steps); 0 for
-// draw 0.
-float Dither(float x, size_t place, uint32_t draw) {
-  if (draw == 0) return 0;
-  uint64_t z = (uint64_t{std::bit_cast<uint32_t>(x)} << 32 | draw) + place * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return static_cast<float>(((z ^ (z >> 31)) >> 41) + 0.5) * 0x1p-23f - 0.5f;
-}
 
 // Every kBlock numbers to multiples of a `steps`-th of their largest.
 void ToCodes(std::span<float> x, float steps, uint32_t draw) {

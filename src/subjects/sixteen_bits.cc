@@ -1,25 +1,16 @@
 #include "subjects/sixteen_bits.h"
 
 #include <algorithm>
-#include <bit>
 #include <variant>
 
 #include "base/dtype.h"
+#include "subjects/dither.h"
+#include "subjects/matrix_products.h"
 
 namespace lockstep {
 namespace {
 
 constexpr uint32_t kDraws = 3, kRoutedDraws = 16;
-
-// In (-0.5, 0.5), by a hash of the number, its place and the draw (splitmix64's last steps); 0 for
-// draw 0.
-float Dither(float x, size_t place, uint32_t draw) {
-  if (draw == 0) return 0;
-  uint64_t z = (uint64_t{std::bit_cast<uint32_t>(x)} << 32 | draw) + place * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return static_cast<float>(((z ^ (z >> 31)) >> 41) + 0.5) * 0x1p-23f - 0.5f;
-}
 
 void Round(std::span<float> x, Rounding rounding, uint32_t draw) {
   if (rounding == Rounding::kFP16)
@@ -34,33 +25,7 @@ void Round(MatrixView<float> rows, Rounding rounding, uint32_t draw) {
   for (size_t t = 0; t < rows.rows; ++t) Round(rows.row(t), rounding, draw);
 }
 
-Rounding RoundingOf(OnnxType type) {
-  if (type == OnnxType::kFloat16) return Rounding::kFP16;
-  return type == OnnxType::kBFloat16 ? Rounding::kBF16 : Rounding::kNone;
-}
-
 std::string_view NameOf(Rounding rounding) { return rounding == Rounding::kFP16 ? "fp16" : "bf16"; }
-
-// Operators whose result has the type of a constant that they read. A Cast, a Gather of a table or
-// the scales of codes tell nothing of what is computed.
-bool ComputesInTypeOfConstants(const OnnxNode& node) {
-  constexpr std::string_view kOps[] = {
-      "MatMul",
-      "Gemm",
-      "Conv",
-      "Add",
-      "Mul",
-      "MatMulNBits",
-      "LayerNormalization",
-      "SimplifiedLayerNormalization",
-      "SkipLayerNormalization",
-      "SkipSimplifiedLayerNormalization",
-      "RMSNormalization",
-      "GroupQueryAttention",
-      "RotaryEmbedding",
-  };
-  return std::ranges::find(kOps, node.op_type) != std::end(kOps);
-}
 
 }  // namespace
 
@@ -69,19 +34,24 @@ std::string SixteenBits::Words() const {
   return fmt::format("a cache in {}", NameOf(cache));
 }
 
+std::string SixteenBits::Island() const {
+  if (products_in_16 == 0 || numbers != Rounding::kNone) return {};
+  return fmt::format("{} of {} matrix products are in {}: it is judged as a graph in fp32",
+                     products_in_16, products, NameOf(products_as));
+}
+
 SixteenBits SixteenBitsOf(const OnnxModel& model, const OnnxContract& contract) {
   SixteenBits out;
   for (const OnnxCache& cache : contract.caches) {
     if (cache.type == OrtType::kFloat16) out.cache = Rounding::kFP16;
     if (cache.type == OrtType::kBFloat16) out.cache = Rounding::kBF16;
   }
-  for (const OnnxNode& node : model.nodes()) {
-    if (!ComputesInTypeOfConstants(node)) continue;
-    for (size_t slot = 0; slot < node.inputs.size(); ++slot)
-      if (const OnnxTensor* tensor = model.Tensor(node.Input(slot)))
-        if (const Rounding type = RoundingOf(tensor->type); type != Rounding::kNone)
-          out.numbers = type;
-  }
+  const MatrixProducts products = MatrixProductsOf(model);
+  out.products = products.fp32 + products.fp16 + products.bf16;
+  out.products_in_16 = products.fp16 + products.bf16;
+  if (out.products_in_16 == 0) return out;
+  out.products_as = products.fp16 >= products.bf16 ? Rounding::kFP16 : Rounding::kBF16;
+  if (std::max(products.fp16, products.bf16) == out.products) out.numbers = out.products_as;
   return out;
 }
 

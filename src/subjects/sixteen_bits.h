@@ -18,11 +18,17 @@ namespace lockstep {
 struct SixteenBits {
   Rounding numbers = Rounding::kNone;  // of what operators give
   Rounding cache = Rounding::kNone;    // of keys and values between two calls
+  // Matrix products of the graph, and those in 16 bits (most of them in `products_as`). Only where
+  // they are all of one such type are the numbers: one operator in fp16 is no graph in fp16.
+  int64_t products = 0, products_in_16 = 0;
+  Rounding products_as = Rounding::kNone;
   bool any() const { return numbers != Rounding::kNone || cache != Rounding::kNone; }
   std::string Words() const;  // "activations in fp16", "a cache in fp16"
+  // "1 of 15 matrix products are in fp16: ..."; empty where all are, or none is.
+  std::string Island() const;
 };
 
-// By the types that its operators read and its caches have.
+// By the types of its matrix products (matrix_products.h) and its caches.
 SixteenBits SixteenBitsOf(const OnnxModel& model, const OnnxContract& contract);
 
 class SixteenBitRounder : public Rounder<float> {
