@@ -88,8 +88,8 @@ struct WeightResult {
   double max_abs = 0;  // largest difference
   double factor = 1;
   Rounding rounding = Rounding::kNone;
-  int bits = 0;  // of kQuantized; of kRounded 16 where it is kept in so many,
-  int64_t block = 0;
+  int bits = 0;       // of kQuantized and kZeroPoints; of kRounded 16 where it is kept in so many,
+  int64_t block = 0;  // of kQuantized and kZeroPoints
   std::optional<WeightId> other;
   int64_t not_finite = 0;            // numbers of the candidate's that are NaN or infinite,
   int64_t reference_not_finite = 0;  // and of the reference's own

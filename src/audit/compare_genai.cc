@@ -46,11 +46,12 @@ struct Setting {
   double reference;     // transformers' value where generation_config.json has none
   double runtime;       // and the runtime's where /search has none
   bool unused = false;  // the runtime reads the key and does not act on it
+  bool neutral = true;  // `reference` changes nothing
 };
 constexpr Setting kSettings[] = {
     {"do_sample", Form::kFlag, 0, 0},
     {"temperature", Form::kReal, 1, 1},
-    {"top_k", Form::kWhole, 50, 50},
+    {"top_k", Form::kWhole, 50, 50, false, false},
     {"top_p", Form::kReal, 1, 1},  // absent it is 0, which cuts nothing either
     {"min_length", Form::kWhole, 0, 0},
     {"length_penalty", Form::kReal, 1, 1},
@@ -251,7 +252,7 @@ class Genai {
     return value;
   }
 
-  // top_k and top_p have two ways each of saying that they cut nothing.
+  // top_p has two ways of saying that it cuts nothing.
   static double Plain(std::string_view key, double value) {
     return key == "top_p" && (value <= 0 || value > 1) ? 1 : value;
   }
@@ -271,6 +272,8 @@ class Genai {
       std::string what = fmt::format("the checkpoint's {} is dropped", setting.key);
       if (acts_not)
         what = fmt::format("the checkpoint's {} does not act", setting.key);
+      else if (given == nullptr && !setting.neutral)
+        what = fmt::format("another {} than transformers' default", setting.key);
       else if (given == nullptr)
         what = fmt::format("{} was added: the checkpoint is run without", setting.key);
       else if (theirs && *theirs != setting.runtime)

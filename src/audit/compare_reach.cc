@@ -1,5 +1,6 @@
-// How far a graph's positions reach: the rows of its tables (cosines and sines, learned positions)
-// and bounds put on position ids, against the context that is promised. A prompt that is longer
+// How far a graph's positions reach: the rows of its tables of cosines and sines and bounds put on
+// position ids, against the context that is promised; learned positions are a weight, whose rows
+// compare_weights.cc counts. A prompt that is longer
 // than a table fails or reads other rows, and no shorter prompt shows it.
 #include <fmt/format.h>
 
@@ -71,8 +72,8 @@ class Reach {
     if (rows >= promised_ && !grows) return;
     RawFinding raw{.kind = FindingKind::kRope, .layer = layer, .path = "mixer.rope"};
     const int64_t right = grows ? std::min(rows, spec_.max_position_embeddings) : rows;
-    raw.what = fmt::format("the table ends at row {}: prompts longer than {} are wrong or fail",
-                           rows, right);
+    raw.what = fmt::format("the table ends behind row {}: prompts longer than {} are wrong or fail",
+                           rows - 1, right);
     raw.expected = grows ? "rows that stretch with the length" : fmt::format("{} rows", promised_);
     raw.found = fmt::format("{} rows", rows);
     if (grows)

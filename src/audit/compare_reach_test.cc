@@ -21,11 +21,12 @@ struct Positions {
   TestFolder scratch;
 };
 
-// position_ids go through one operator before they choose rows.
-void Through(const OnnxModel& m, OnnxPatch& p, const char* op, std::vector<std::string> behind) {
-  std::vector<std::string> inputs = {"position_ids"};
+// An input's ids go through one operator, with 0 and `bound`, before they choose rows.
+void Through(const OnnxModel& m, OnnxPatch& p, const char* op, std::vector<std::string> behind,
+             const char* input = "position_ids", double bound = 15) {
+  std::vector<std::string> inputs = {input};
   inputs.insert(inputs.end(), behind.begin(), behind.end());
-  for (const double number : {0.0, 15.0})
+  for (const double number : {0.0, bound})
     p.nodes.push_back(
         {.after = 0,
          .op_type = "Constant",
@@ -36,7 +37,7 @@ void Through(const OnnxModel& m, OnnxPatch& p, const char* op, std::vector<std::
       {.after = 0, .op_type = op, .inputs = std::move(inputs), .outputs = {"bounded"}});
   for (const OnnxNode& node : m.nodes())
     for (size_t slot = 0; slot < node.inputs.size(); ++slot)
-      if (node.inputs[slot] == "position_ids") p.inputs.push_back({node.index, slot, "bounded"});
+      if (node.inputs[slot] == input) p.inputs.push_back({node.index, slot, "bounded"});
 }
 
 TEST(CompareReach, AShortTableIsFoundAndLengthened) {
@@ -52,7 +53,7 @@ TEST(CompareReach, AShortTableIsFoundAndLengthened) {
   const Pair pair = faulty.LookAt();
   EXPECT_NE(
       All(pair.report)
-          .find("layers[0,1].mixer.rope: the table ends at row 16: prompts longer than 16 are "
+          .find("layers[0,1].mixer.rope: the table ends behind row 15: prompts longer than 16 are "
                 "wrong or fail; expected 32 rows, found 16 rows"),
       std::string::npos)
       << All(pair.report);
@@ -88,6 +89,23 @@ TEST(CompareReach, ABoundThatNoPromptReachesIsNoFinding) {
   });
   const AuditReport report = Look(kGemma / "checkpoint", faulty.scratch / "faulty").report;
   EXPECT_TRUE(report.findings.empty()) << All(report);
+}
+
+TEST(CompareReach, ABoundOnTokenIdsIsNoneOnPositions) {
+  for (const char* folder : {"genai", "mobius"}) {
+    const Pair pair = Look(kGemma / "checkpoint", kGemma / folder);
+    const TestFolder scratch;
+    ASSERT_TRUE(WriteRepair(pair.candidate, Must(PlanRepair(pair.candidate, pair.report)),
+                            scratch / "healthy"));
+    const OnnxModel healthy = Must(OnnxModel::Open(scratch / "healthy"));
+    OnnxPatch patch;
+    // Of 40 tokens, below the context of 32.
+    Through(healthy, patch, "Clip", {"least", "most"}, "input_ids", 20);
+    ASSERT_FALSE(patch.inputs.empty());
+    ASSERT_TRUE(WriteOnnx(healthy, patch, scratch / "bounded"));
+    const AuditReport report = Look(kGemma / "checkpoint", scratch / "bounded").report;
+    EXPECT_EQ(All(report).find("position"), std::string::npos) << All(report);
+  }
 }
 
 TEST(CompareReach, ADynamicRopeInATableIsToBeExportedAgain) {

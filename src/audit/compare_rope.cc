@@ -56,6 +56,13 @@ class Ropes {
   }
 
  private:
+  // Tables that were compared with a RoPE, and are its.
+  struct Sound {
+    std::optional<ConstantView> cos, sin;
+    RopeSpec rope;
+    int64_t first = 0, length = 1;
+  };
+
   void One(int layer, const RopeSpec* expected, const FoundAttention& found) {
     if (!found.rope_read) {
       ++unread_;
@@ -195,6 +202,15 @@ class Ropes {
 
   void Compare(int layer, const RopeSpec& expected, const FoundAttention& found, int64_t first,
                int64_t length) {
+    // Layers that share tables and want the same of them: once is enough.
+    const auto sound = [&](const Sound& one) {
+      return one.cos == found.rope->cos && one.sin == found.rope->sin && one.first == first &&
+             one.length == length && one.rope == expected;
+    };
+    if (std::any_of(sound_.begin(), sound_.end(), sound)) return;
+    const auto is_sound = [&] {
+      sound_.push_back({found.rope->cos, found.rope->sin, expected, first, length});
+    };
     const auto table = ReadTable(graph_, *found.rope, first);
     if (!table) {
       ++unread_;
@@ -214,11 +230,16 @@ class Ropes {
       return;
     }
     // Frequencies are not read off numbers of 16 bits: all entries are what is expected, rounded.
-    if (table->storage != Rounding::kNone && EarlyError(*table, expected, length) < kSameEntry)
+    if (table->storage != Rounding::kNone && EarlyError(*table, expected, length) < kSameEntry) {
+      is_sound();
       return;
+    }
     const bool frequencies = SameFrequencies(*table, expected, length);
     const bool amplitude = SameAmplitude(*table, expected);
-    if (frequencies && amplitude && EarlyError(*table, expected, length) < kSameEntry) return;
+    if (frequencies && amplitude && EarlyError(*table, expected, length) < kSameEntry) {
+      is_sound();
+      return;
+    }
     // Row 1 of rounded entries says other frequencies, which nobody meant.
     if (const auto entries = RoundedEntries(*table, expected, length)) {
       raw.what = *entries;
@@ -441,6 +462,7 @@ class Ropes {
   AuditReport& report_;
   Collector& out_;
   int unread_ = 0;
+  std::vector<Sound> sound_;
 };
 
 }  // namespace

@@ -382,7 +382,11 @@ class Comparer : WeightPlaces {
         raw.expected = "the checkpoint's numbers";
         raw.found = fmt::format("correlation {:.3f}", result.correlation);
         raw.what = "holds other numbers";
-        if (const auto shift = RowShiftOf(id)) {
+        if (const auto rows = EndOfPositions(id)) {
+          raw.expected = fmt::format("{} rows", ReferenceOf(id).rows);
+          raw.found = fmt::format("{} rows", *rows);
+          raw.what = "the table of learned positions ends before the context";
+        } else if (const auto shift = RowShiftOf(id)) {
           raw.expected = "row p for position p";
           raw.found =
               fmt::format("row p for position p {} {}", *shift > 0 ? "+" : "-", std::abs(*shift));
@@ -415,6 +419,17 @@ class Comparer : WeightPlaces {
     }
     MendWeight(*this, slot, result.state, raw);
     out_.Add(std::move(raw));
+  }
+
+  // Of a table by positions that has the first of the reference's rows alone: how many.
+  std::optional<int64_t> EndOfPositions(const WeightId& id) const {
+    if (id.role != Role::kEmbedPositions || id.part != Part::kWeight) return std::nullopt;
+    bool known = false;
+    const auto got = Found(id, known);
+    const Rows ref = OfReference(ReferenceOf(id), nullptr);
+    if (!got || got->cols != ref.cols || got->rows >= ref.rows) return std::nullopt;
+    const Rows first{got->rows, ref.cols, ref.read};
+    return SampleAgrees(first, *got, 1) ? std::optional(got->rows) : std::nullopt;
   }
 
   // Of a table by positions: row r holds the numbers of position r + shift. Rows that were rolled

@@ -13,18 +13,67 @@
 namespace lockstep {
 
 std::string_view FindingKindName(FindingKind kind) {
-  constexpr std::string_view kNames[] = {"quantized", "weight",     "norm",       "rope",
-                                         "attention", "scale",      "activation", "routing",
-                                         "structure", "generation", "tokenizer"};
-  return kNames[static_cast<size_t>(kind)];
+  switch (kind) {
+    case FindingKind::kQuantized:
+      return "quantized";
+    case FindingKind::kWeight:
+      return "weight";
+    case FindingKind::kNorm:
+      return "norm";
+    case FindingKind::kRope:
+      return "rope";
+    case FindingKind::kAttention:
+      return "attention";
+    case FindingKind::kScale:
+      return "scale";
+    case FindingKind::kActivation:
+      return "activation";
+    case FindingKind::kRouting:
+      return "routing";
+    case FindingKind::kStructure:
+      return "structure";
+    case FindingKind::kGeneration:
+      return "generation";
+    case FindingKind::kTokenizer:
+      return "tokenizer";
+  }
+  return "unknown";
 }
 
 std::string_view WeightStateName(WeightState state) {
-  constexpr std::string_view kNames[] = {"equal",   "rounded", "quantized",      "scaled",
-                                         "offset",  "zeroed",  "another weight", "transposed",
-                                         "pairs",   "halves",  "equivalent",     "zero points",
-                                         "differs", "missing", "not found"};
-  return kNames[static_cast<size_t>(state)];
+  switch (state) {
+    case WeightState::kEqual:
+      return "equal";
+    case WeightState::kRounded:
+      return "rounded";
+    case WeightState::kQuantized:
+      return "quantized";
+    case WeightState::kScaled:
+      return "scaled";
+    case WeightState::kOffset:
+      return "offset";
+    case WeightState::kZeroed:
+      return "zeroed";
+    case WeightState::kOther:
+      return "another weight";
+    case WeightState::kTransposed:
+      return "transposed";
+    case WeightState::kPairs:
+      return "pairs";
+    case WeightState::kHalves:
+      return "halves";
+    case WeightState::kEquivalent:
+      return "equivalent";
+    case WeightState::kZeroPoints:
+      return "zero points";
+    case WeightState::kDiffers:
+      return "differs";
+    case WeightState::kMissing:
+      return "missing";
+    case WeightState::kNotFound:
+      return "not found";
+  }
+  return "unknown";
 }
 
 bool AuditReport::healthy() const {

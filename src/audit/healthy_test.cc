@@ -1,5 +1,6 @@
 // Healthy graphs in other forms: an optimiser or another exporter may write any of them, and the
 // audit must be silent; and with one real fault in the same form, not.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -287,10 +288,12 @@ void NormInTheNextMatrices(const Healthy& healthy, const fs::path& out) {
   Edit(healthy, scratch / "b", out, Role::kUpProj, TimesColumns, weight);
 }
 
+// What a form rewrites, which is where a fault would be hidden: nothing, or weights of layer 1.
+enum class Rewrites : uint8_t { kNothing, kMlp, kHeads };
 struct Row {
   const char* name;
   Form form;
-  bool gated = false;  // needs gate, up and down, and separate key and value heads
+  Rewrites rewrites = Rewrites::kNothing;
 };
 const Row kForms[] = {
     {"Identity", NoOpBehindWhatComputes<kIdentity, 0>},
@@ -304,10 +307,10 @@ const Row kForms[] = {
     {"IdentityBeforeEveryReader", IdentityBeforeEveryReader},
     {"DeadNodes", DeadNodes},
     {"LastNodesFirst", LastNodesFirst},
-    {"ScaledAndBack", ScaledAndBack, true},
-    {"NeuronsInAnotherOrder", NeuronsInAnotherOrder, true},
-    {"HeadsInAnotherOrder", HeadsInAnotherOrder, true},
-    {"NormInTheNextMatrices", NormInTheNextMatrices, true},
+    {"ScaledAndBack", ScaledAndBack, Rewrites::kMlp},
+    {"NeuronsInAnotherOrder", NeuronsInAnotherOrder, Rewrites::kMlp},
+    {"HeadsInAnotherOrder", HeadsInAnotherOrder, Rewrites::kHeads},
+    {"NormInTheNextMatrices", NormInTheNextMatrices, Rewrites::kMlp},
 };
 
 // The repository's own, mended; and what real builders wrote without a fault, when it is there.
@@ -338,14 +341,25 @@ Healthy Mended(const Case& one, const TestFolder& scratch) {
 }
 
 bool Fits(const Row& row, const Healthy& healthy) {
-  if (!row.gated) return true;
+  if (row.rewrites == Rewrites::kNothing) return true;
   const FoundLayer& layer = healthy.report.decoder.layers[1];
   const auto has = [&](Role role) {
     const auto at = healthy.report.decoder.matrices.find({role, Part::kWeight, 1, -1});
     return at != healthy.report.decoder.matrices.end() && !at->second.bias;
   };
-  return layer.attention && layer.attention->num_key_value_heads > 1 && has(Role::kGateProj) &&
-         has(Role::kDownProj) && has(Role::kQProj);
+  if (row.rewrites == Rewrites::kMlp)
+    return has(Role::kGateProj) && has(Role::kUpProj) && has(Role::kDownProj);
+  return layer.attention && layer.attention->num_key_value_heads > 1 && has(Role::kQProj) &&
+         has(Role::kKProj) && has(Role::kVProj) && has(Role::kOProj);
+}
+
+// The weight that gets the fault: one of those that the form rewrites, or the first o_proj.
+WeightId Spoiled(const Row& row, const Healthy& healthy) {
+  if (row.rewrites == Rewrites::kMlp) return {Role::kDownProj, Part::kWeight, 1, -1};
+  if (row.rewrites == Rewrites::kHeads) return {Role::kOProj, Part::kWeight, 1, -1};
+  return std::ranges::find_if(healthy.report.decoder.matrices,
+                              [](const auto& found) { return found.first.role == Role::kOProj; })
+      ->first;
 }
 
 class Forms : public testing::TestWithParam<Row> {};
@@ -365,26 +379,29 @@ TEST_P(Forms, AreNoFaultAndHideNone) {
     EXPECT_TRUE(silent.report.findings.empty()) << All(silent.report);
     EXPECT_EQ(silent.report.strangers, 0);
     EXPECT_EQ(CountOf(silent.report, WeightState::kNotFound), 0);
-    EXPECT_EQ(CountOf(silent.report, WeightState::kEquivalent) > 0, GetParam().gated);
+    EXPECT_EQ(CountOf(silent.report, WeightState::kEquivalent) > 0,
+              GetParam().rewrites != Rewrites::kNothing);
 
-    // The last number of the first matrix with a place of its own is another one.
+    // The last number of one matrix is another one.
     const OnnxModel model = Must(OnnxModel::Open(healthy.folder));
     const Graph graph(model);
-    const auto& [id, matrix] =
-        *std::ranges::find_if(healthy.report.decoder.matrices,
-                              [](const auto& found) { return found.first.role == Role::kOProj; });
-    std::vector<float> values = matrix.matrix.ReadAll(graph);
+    const WeightId id = Spoiled(GetParam(), healthy);
+    const StoredMatrix& matrix = healthy.report.decoder.matrices.at(id).matrix;
+    std::vector<float> values = matrix.ReadAll(graph);
     values.back() += 0.5F;
     OnnxPatch patch;
-    patch.tensors.push_back(*PatchOf(graph, matrix.matrix.values, values));
+    patch.tensors.push_back(*PatchOf(graph, matrix.values, values));
     Write(model, patch, scratch / "fault");
     healthy.folder = scratch / "fault";
     GetParam().form(healthy, scratch / "faulty_form");
     const Pair found = Look(one.checkpoint, scratch / "faulty_form");
     ASSERT_FALSE(found.report.findings.empty());
-    EXPECT_NE(found.report.findings[0].sentence.find("o_proj"), std::string::npos)
-        << All(found.report);
+    const std::string place = fmt::format("layers[{}].{}", id.layer, InfoOf(id.role).name);
+    EXPECT_NE(All(found.report).find(place), std::string::npos) << All(found.report);
   }
+  // The repository's own exports have one key and value head: no two to exchange.
+  if (tried == 0 && GetParam().rewrites == Rewrites::kHeads)
+    GTEST_SKIP() << "no export at hand has several key and value heads";
   EXPECT_GT(tried, 0u);
 }
 

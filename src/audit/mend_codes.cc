@@ -41,16 +41,35 @@ private:
     return graph_.model().tensors()[static_cast<size_t>(tensor)];
   }
 
+  // Stored rows of two matrices in one tensor: some row is read by both.
+  static bool RowsMeet(const StoredMatrix &a, const StoredMatrix &b) {
+    // Scales and zero points that all rows share.
+    if (a.codes->ScaleRow() == 0 || b.codes->ScaleRow() == 0)
+      return true;
+    const auto end = [](const StoredMatrix &m) {
+      return m.first_row + (m.rows - 1) * m.row_step + 1;
+    };
+    if (a.first_row >= end(b) || b.first_row >= end(a))
+      return false;
+    // Of rows that take turns (gate and up of a fused matrix) each has its own.
+    return a.row_step != b.row_step ||
+           (a.first_row - b.first_row) % std::max<int64_t>(a.row_step, 1) == 0;
+  }
+
   // Another weight reads the same codes, scales or zero points: what is written
   // there would change both.
   bool ReadByAnother(const WeightId &id) const {
     const StoredMatrix &matrix = found().matrices.at(id).matrix;
     return std::ranges::any_of(found().matrices, [&](const auto &other) {
       const StoredMatrix &its = other.second.matrix;
-      return !(other.first == id) && its.codes &&
-             its.codes->scales == matrix.codes->scales &&
-             its.first_row == matrix.first_row &&
-             !(OneTable(other.first) && OneTable(id));
+      if (other.first == id || !its.codes ||
+          (OneTable(other.first) && OneTable(id)))
+        return false;
+      const auto one = [](int a, int b) { return a >= 0 && a == b; };
+      return (one(its.codes->scales, matrix.codes->scales) ||
+              one(its.codes->zeros, matrix.codes->zeros) ||
+              one(its.values.tensor, matrix.values.tensor)) &&
+             RowsMeet(its, matrix);
     });
   }
 
@@ -76,8 +95,13 @@ private:
         shifts->off == static_cast<int64_t>(shifts->steps.size());
     if (codes.ScaleRow() == 0 && !all_alike)
       return;
-    if (!shifts || ReadByAnother(slot.id))
+    if (!shifts)
       return;
+    if (ReadByAnother(slot.id)) {
+      raw.how_to = "export again from the checkpoint: another weight reads the "
+                   "same zero points, scales or codes";
+      return;
+    }
     auto patch = codes.zeros_packed ? PackedZeros(matrix, *shifts)
                                     : PlainZeros(matrix, *shifts);
     if (!patch)

@@ -440,6 +440,35 @@ TEST(RepairZeros, WhereNoneAreStoredTheSentenceSaysSo) {
 constexpr size_t kOtherDown = 9;  // of the second layer
 const WeightId kOtherDownProj{Role::kDownProj, Part::kWeight, 1, -1};
 
+// A layer reads the zero points of another, whose codes need them: no repair of the one breaks the
+// other.
+TEST(RepairZeros, ThoseThatAnotherWeightReadsStay) {
+  const Faulty faulty([](const OnnxModel& m, OnnxPatch& p) {
+    Quantize(
+        m, NodeOf(m, "MatMul", kDown), p, [](Codes& codes) { Fill(codes, 0x80); }, 8);
+    Quantize(
+        m, NodeOf(m, "MatMul", kOtherDown), p,
+        [](Codes& codes) {
+          for (std::byte& b : codes.bytes)
+            b = static_cast<std::byte>(std::max(0, std::to_integer<int>(b) - 1));
+          Fill(codes, 0x7f);
+        },
+        8);
+    ASSERT_EQ(p.nodes.size(), 8u);
+    p.nodes[6].after = p.nodes[2].after;
+    p.nodes[3].inputs[3] = p.nodes[6].outputs[0];
+  });
+  const Pair pair = faulty.LookAt();
+  EXPECT_EQ(pair.report.weights.at(kDownProj).state, WeightState::kZeroPoints) << All(pair.report);
+  EXPECT_EQ(pair.report.weights.at(kOtherDownProj).state, WeightState::kQuantized)
+      << All(pair.report);
+  const RepairPlan plan = Must(PlanRepair(pair.candidate, pair.report));
+  EXPECT_TRUE(plan.changes.empty());
+  ASSERT_EQ(plan.left.size(), 1u) << All(pair.report);
+  EXPECT_NE(plan.left[0].find("another weight reads the same zero points"), std::string::npos)
+      << plan.left[0];
+}
+
 // With their scales, or the codes alone.
 TEST(RepairCodes, ExchangedOnesAreExchangedBack) {
   for (const bool scales : {true, false}) {

@@ -30,7 +30,7 @@ bool SameFrequencies(const StoredRopeTable& table, const RopeSpec& rope, int64_t
 bool SameAmplitude(const StoredRopeTable& table, const RopeSpec& rope);
 
 // The largest difference of an entry beyond what its row excuses, and one step of the type that the
-// table is kept in.
+// table is kept in; of all rows, or, once one is kSameEntry or more, of those up to there.
 double EarlyError(const StoredRopeTable& table, const RopeSpec& rope, int64_t length);
 
 // The spec's table, but its entries were rounded to 16 bits, other than those that it is kept in.

@@ -15,10 +15,9 @@
 namespace lockstep {
 
 struct ZeroShifts {
-  int64_t off = 0;               // blocks whose zero point is another
-  std::vector<int> steps;        // [rows * blocks]: how much larger each zero point should be
-  std::optional<int> same;       // where all that are off are off by as much
-  std::vector<float> corrected;  // [rows * cols]: the numbers under the right zero points
+  int64_t off = 0;          // blocks whose zero point is another
+  std::vector<int> steps;   // [rows * blocks]: how much larger each zero point should be
+  std::optional<int> same;  // where all that are off are off by as much
 };
 
 // Absent where no block is off, and where the codes follow the reference's numbers under no zero
