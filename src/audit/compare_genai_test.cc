@@ -107,6 +107,19 @@ TEST(CompareGenai, EveryWrongSettingIsFoundAndMended) {
   }
 }
 
+// A checkpoint that says nothing of top_k is run with transformers' own, which does cut.
+TEST(CompareGenai, AnotherTopKThanTheDefaultIsNotSaidToBeAdded) {
+  for (const auto& [key, value, words] :
+       {std::tuple{"top_k", Json(0),
+                   "top_k: another top_k than transformers' default; expected 50"},
+        {"top_p", Json(0.9), "top_p: top_p was added: the checkpoint is run without"}}) {
+    Changed folder;
+    folder.Set(std::string("/search/") + key, value);
+    const AuditReport report = folder.LookAt().report;
+    EXPECT_NE(All(report).find(words), std::string::npos) << All(report);
+  }
+}
+
 // What the runtime takes where a key is absent is as right as the key.
 TEST(CompareGenai, AKeyThatIsAbsentMeansTheRuntimesDefault) {
   Changed folder;

@@ -26,7 +26,8 @@ struct InSixteenBits {
   std::unique_ptr<ReferenceSubject> formulas;
   std::unique_ptr<SixteenBitSubject> candidate;
   Hypothesis cache;  // and this is what the reference does likewise
-  std::string base;  // "with weights and constants as fp16 keeps them"; empty: the checkpoint's own
+  std::string base;  // "with weights and constants as the candidate keeps them"; empty: the
+                     // checkpoint's own
 };
 
 // `v` is what `candidate`, which runs the graph of `onnx`, gave against `reference` (the verdict:

@@ -234,17 +234,6 @@ std::string OwnCodes::Words() const {
                      weights.rounds.empty() ? "" : ", with its int8 rounding of activations");
 }
 
-bool PromptsDiffer(const Verification& v) {
-  return std::any_of(v.prompts.begin(), v.prompts.end(),
-                     [](const PromptComparison& p) { return p.verdict == Verdict::kDiffers; });
-}
-
-double WorstOf(const Verification& v) {
-  double worst = 0;
-  for (const PromptComparison& p : v.prompts) worst = std::max(worst, p.max_abs());
-  return worst;
-}
-
 Json ToJson(const OwnCodes& codes) {
   Json json = {{"matrices", codes.weights.replaced},
                {"max_abs", codes.plain},

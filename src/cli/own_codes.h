@@ -48,11 +48,6 @@ Result<std::optional<OwnCodes>> CompareOnOwnCodes(const ReferenceSubject& refere
                                                   Verification& v, ThreadPool& pool,
                                                   const Progress& progress);
 
-// Some prompt does, put as ever; not only another way of filling the cache.
-bool PromptsDiffer(const Verification& v);
-// max |Δ| over all prompts and steps.
-double WorstOf(const Verification& v);
-
 // Without the weights.
 Json ToJson(const OwnCodes& codes);
 

@@ -71,12 +71,7 @@ bool IsFurther(const Verification& before, const Verification& after) {
   if (ExitCodeOf(after.verdict) == kExitYes) return false;
   if (ExitCodeOf(before.verdict) == kExitYes || after.verdict == Verdict::kSubjectFailed)
     return before.verdict != Verdict::kSubjectFailed;
-  const auto worst = [](const Verification& v) {
-    double out = 0;
-    for (const PromptComparison& p : v.prompts) out = std::max(out, p.max_abs());
-    return out;
-  };
-  return worst(after) > worst(before);
+  return WorstOf(after) > WorstOf(before);
 }
 
 // A sentence for each cause that is not told yet; or where the two part, when no edit explains it.

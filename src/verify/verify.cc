@@ -101,6 +101,17 @@ std::vector<std::string> NotesOf(const Subject& reference, const Subject& candid
 
 }  // namespace
 
+bool PromptsDiffer(const Verification& v) {
+  return std::any_of(v.prompts.begin(), v.prompts.end(),
+                     [](const PromptComparison& p) { return p.verdict == Verdict::kDiffers; });
+}
+
+double WorstOf(const Verification& v) {
+  double worst = 0;
+  for (const PromptComparison& p : v.prompts) worst = std::max(worst, p.max_abs());
+  return worst;
+}
+
 Verification FailedVerification(std::string reference, std::string candidate, const Error& error) {
   Verification out{.reference = std::move(reference), .candidate = std::move(candidate)};
   out.verdict = Verdict::kSubjectFailed;

@@ -164,6 +164,11 @@ PromptComparison CompareRuns(const PromptTrace& reference, const PromptTrace& ca
                              int64_t steps, Measured measured = {},
                              const std::optional<RoundingEffect>& rounding = {});
 
+// Some prompt does, put as ever; not only another way of filling the cache.
+bool PromptsDiffer(const Verification& v);
+// max |Δ| over all prompts and steps.
+double WorstOf(const Verification& v);
+
 // Of a side that cannot even be opened.
 Verification FailedVerification(std::string reference, std::string candidate, const Error& error);
 
