@@ -1,6 +1,6 @@
 // What a trace holds beside its tensors, as JSON: ids, texts, greedy tokens, noise, and rows of
-// which a few ids are shown. X.json beside a trace has it (docs/formats/trace.md), and the record of
-// an export, which has no tensors.
+// which a few ids are shown. X.json beside a trace has it (docs/formats/trace.md), and the record
+// of an export, which has no tensors.
 #pragma once
 
 #include <string>
