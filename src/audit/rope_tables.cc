@@ -91,12 +91,12 @@ double EarlyError(const StoredRopeTable& table, const RopeSpec& rope, int64_t le
     const RopeTable expected(rope, first, rows, length);
     const size_t begin = static_cast<size_t>(first) * columns;
     for (size_t i = 0; i < expected.cos.size(); ++i) {
-      const size_t at = begin + i;
+      const size_t at = begin + i, row = at / columns;
       for (const auto& [want, got] :
            {std::pair{expected.cos[i], table.cos[at]}, {expected.sin[i], table.sin[at]}}) {
         const double error = std::abs(double{want} - double{got});
         if (!(error >= 0)) return INFINITY;  // no number
-        worst = std::max(worst, error - kAnglePerRow * static_cast<double>(at / columns) -
+        worst = std::max(worst, error - kAnglePerRow * static_cast<double>(row) -
                                     StepOf(double{want}, table.storage));
       }
     }

@@ -213,7 +213,7 @@ class Generator {
       for (const double y : {1e4, 1e5, 5e5, 1e6}) put(y, "a usual base of RoPE");
     const bool epsilon = name.ends_with("eps") || name.ends_with("epsilon");
     if (epsilon)
-      for (const double y : {1e-5, 1e-6, 1e-8, 1e-12, 1e-20}) put(y, "a usual epsilon");
+      for (const double y : {1e-3, 1e-5, 1e-6, 1e-8, 1e-12, 1e-20}) put(y, "a usual epsilon");
     put(0, "the number is left out (0)");
     // Only a factor is divided by for multiplied with, forgotten, or applied twice.
     const bool factor = !epsilon && name != "theta";
