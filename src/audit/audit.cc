@@ -43,8 +43,10 @@ Result<AuditReport> Audit(const Model& reference, const OnnxModel& candidate) {
     report.not_compared = {"attention masks", "position ids", "how caches go in and out"};
   }
   CompareIndices(reference, graph, report, collector);
-  CompareReach(reference, candidate, graph, report, collector);
-  CompareConfig(reference, candidate, graph, report, collector);
+  const auto genai = ReadGenaiConfig(candidate, report.notes);
+  CompareReach(reference, candidate, graph, genai ? &*genai : nullptr, report, collector);
+  if (genai) CompareGenai(reference, candidate, graph, *genai, report, collector);
+  CompareTextFiles(reference, candidate, collector);
   report.findings = std::move(collector).Join();
   return report;
 }

@@ -1,5 +1,7 @@
 #include "audit/candidate_weights.h"
 
+#include "model/float_weights.h"
+
 namespace lockstep {
 
 namespace {
@@ -15,19 +17,11 @@ std::string InputOf(const Graph& graph, const WeightId& id, const FoundMatrix& f
 
 void Replace(CandidateWeights& out, const Graph& graph, const WeightId& id,
              const FoundMatrix& found) {
-  auto values = std::make_shared<std::vector<float>>(found.matrix.ReadAll(graph));
-  WeightView view{.tensor = ToString(id),
-                  .type = FindTensorType("F32"),
-                  .data = reinterpret_cast<const std::byte*>(values->data()),
-                  .rows = found.matrix.rows,
-                  .cols = found.matrix.cols,
-                  .row_stride = found.matrix.cols};
   if (found.int8_block) {
     const RoundedPlace& place = out.rounds[id] = {*found.int8_block, InputOf(graph, id, found)};
     if (place.input.empty()) ++out.inside;
   }
-  out.model.weights.Set(id, view);
-  out.model.weights.Keep(std::move(values));
+  SetFloats(out.model.weights, id, found.matrix.ReadAll(graph), found.matrix.cols);
   ++out.replaced;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "audit/findings.h"
+#include "base/mapped_file.h"
 #include "base/quoted.h"
 #include "spec/rope_facts.h"
 
@@ -457,6 +458,17 @@ class Genai {
 };
 
 }  // namespace
+
+std::optional<Json> ReadGenaiConfig(const OnnxModel& candidate, std::vector<std::string>& notes) {
+  if (candidate.folder().empty() || candidate.path().empty()) return std::nullopt;
+  const auto path = candidate.folder() / kFile;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
+  if (const auto text = ReadTextFile(path))
+    if (auto json = ParseJson(*text, path.string())) return *std::move(json);
+  notes.push_back(fmt::format("{} is not JSON that can be read", kFile));
+  return std::nullopt;
+}
 
 void CompareGenai(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                   const Json& config, AuditReport& report, Collector& out) {

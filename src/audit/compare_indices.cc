@@ -49,7 +49,8 @@ class Indices {
       const auto& attention = found_.layers[i].attention;
       // Rows past a length are those of other frequencies there.
       if (attention && attention->rope && attention->rope->long_row == 0)
-        Rope(static_cast<int>(i), *attention);
+        for (const RowChoice& choice : walk_.PositionReaders(*attention))
+          Positions({.layer = static_cast<int>(i), .node = choice.node, .slot = choice.slot});
     }
   }
 
@@ -133,25 +134,6 @@ class Indices {
     return fmt::format(
         "that of {:.10g} for id {}{}", numbers[first], first,
         others > 1 ? fmt::format(", and other rows for {} more ids", others - 1) : std::string());
-  }
-
-  void Rope(int layer, const FoundAttention& attention) {
-    if (attention.gqa && attention.rope_nodes[0] < 0)
-      Positions({.layer = layer, .node = attention.node, .slot = 9});
-    for (const int n : attention.rope_nodes) {
-      if (n < 0 || graph_.node(n).op != "RotaryEmbedding") continue;
-      const bool microsoft = graph_.node(n).microsoft;
-      const size_t position = microsoft ? 1 : 3, cos = microsoft ? 2 : 1;
-      if (graph_.Constant(graph_.node(n).In(cos))) {
-        Positions({.layer = layer, .node = n, .slot = position});
-        continue;
-      }
-      for (const size_t table : {cos, cos + 1}) {
-        const int gather = graph_.Producer(walk_.SkipShape(graph_.node(n).In(table)));
-        if (gather >= 0 && graph_.node(gather).op == "Gather")
-          Positions({.layer = layer, .node = gather, .slot = 1});
-      }
-    }
   }
 
   void Positions(const Reader& reader) {

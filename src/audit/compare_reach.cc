@@ -1,7 +1,7 @@
 // How far a graph's positions reach: the rows of its tables of cosines and sines and bounds put on
-// position ids, against the context that is promised; learned positions are a weight, whose rows
-// compare_weights.cc counts. A prompt that is longer
-// than a table fails or reads other rows, and no shorter prompt shows it.
+// position ids, against the context that is promised. A prompt that is longer than a table fails or
+// reads other rows, and no shorter prompt shows it. Learned positions are a weight: its rows are
+// counted in compare_weights.cc.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "audit/findings.h"
-#include "base/mapped_file.h"
+#include "audit/walk.h"
 #include "reference/rope.h"
 #include "spec/rope_facts.h"
 
@@ -21,13 +21,15 @@ constexpr int kMostHops = 24;
 
 class Reach {
  public:
-  Reach(const Model& reference, const OnnxModel& candidate, const Graph& graph, AuditReport& report,
-        Collector& out)
+  Reach(const Model& reference, const OnnxModel& candidate, const Graph& graph, const Json* genai,
+        AuditReport& report, Collector& out)
       : spec_(reference.spec),
         candidate_(candidate),
         graph_(graph),
+        genai_(genai),
         found_(report.decoder),
-        out_(out) {}
+        out_(out),
+        walk_(graph) {}
 
   void Run() {
     promised_ = std::max(spec_.max_position_embeddings, PromisedByFolder());
@@ -43,18 +45,12 @@ class Reach {
   }
 
  private:
-  // A context that genai_config.json states beyond the checkpoint's own: that is what is served.
+  // A context that genai_config.json states beyond the checkpoint's own, where the RoPE stretches
+  // so far: that is what is served. Elsewhere it is a finding of its own, and goes.
   int64_t PromisedByFolder() const {
-    if (candidate_.folder().empty() || candidate_.path().empty()) return 0;
-    const auto path = candidate_.folder() / "genai_config.json";
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) return 0;
-    const auto text = ReadTextFile(path);
-    const auto json = text ? ParseJson(*text, path.string()) : Result<Json>(Json());
     const Json::json_pointer at("/model/context_length");
-    if (!json || !json->contains(at) || !json->at(at).is_number_integer()) return 0;
-    // Beyond the checkpoint's it is a finding of its own, and goes, where no RoPE stretches.
-    return StretchesWithLength(spec_) ? json->at(at).get<int64_t>() : 0;
+    if (genai_ == nullptr || !genai_->contains(at) || !genai_->at(at).is_number_integer()) return 0;
+    return StretchesWithLength(spec_) ? genai_->at(at).get<int64_t>() : 0;
   }
 
   void Layer(int layer) {
@@ -62,9 +58,8 @@ class Reach {
     const RopeSpec* rope = FindRope(spec_.layers[static_cast<size_t>(layer)]);
     if (!attention || !attention->rope || rope == nullptr) return;
     const FoundRope& found = *attention->rope;
-    for (const int node :
-         {attention->node, found.node, attention->rope_nodes[0], attention->rope_nodes[1]})
-      if (node >= 0) FollowPositions(node);
+    for (const auto& [node, slot] : walk_.PositionReaders(*attention))
+      Backward(graph_.node(node).In(slot));
     if (!found.cos || found.cos->shape.size() != 2) return;
     const int64_t rows = found.cos->shape[0] - std::max<int64_t>(found.long_row, 0);
     const bool grows = rope->scaling && std::holds_alternative<DynamicScaling>(*rope->scaling);
@@ -117,32 +112,6 @@ class Reach {
   void Learned() {
     const auto at = found_.matrices.find({Role::kEmbedPositions, Part::kWeight, -1, -1});
     if (at != found_.matrices.end()) Backward(graph_.node(at->second.node).In(1));
-  }
-
-  // The position inputs of an operator that turns, and the lookups that feed it rows.
-  void FollowPositions(int node) {
-    const auto& n = graph_.node(node);
-    for (size_t slot = 0; slot < n.in.size(); ++slot) {
-      const int in = n.in[slot];
-      if (in == kNoValue) continue;
-      if (n.op == "RotaryEmbedding" && slot == (n.microsoft ? 1U : 3U)) Backward(in);
-      if (n.op == "GroupQueryAttention" && slot == 9) Backward(in);
-      int value = in;
-      for (int hops = 0; hops < 6 && value != kNoValue; ++hops) {
-        const int p = graph_.Producer(value);
-        if (p < 0) break;
-        // The ids that choose embeddings are no positions.
-        if (graph_.node(p).op == "Gather" && graph_.Constant(graph_.node(p).In(0)) &&
-            p != TokenLookup())
-          Backward(graph_.node(p).In(1));
-        value = graph_.node(p).In(0);
-      }
-    }
-  }
-
-  int TokenLookup() const {
-    const auto at = found_.matrices.find({Role::kEmbedTokens, Part::kWeight, -1, -1});
-    return at == found_.matrices.end() ? -1 : at->second.node;
   }
 
   static bool MovesNumbers(const Graph::Node& node) {
@@ -220,8 +189,10 @@ class Reach {
   const ModelSpec& spec_;
   const OnnxModel& candidate_;
   const Graph& graph_;
+  const Json* genai_;
   const FoundDecoder& found_;
   Collector& out_;
+  const Walk walk_;
   int64_t promised_ = 0;  // positions
   std::set<int> seen_, reached_, bounded_;
 };
@@ -229,8 +200,8 @@ class Reach {
 }  // namespace
 
 void CompareReach(const Model& reference, const OnnxModel& candidate, const Graph& graph,
-                  AuditReport& report, Collector& out) {
-  Reach(reference, candidate, graph, report, out).Run();
+                  const Json* genai, AuditReport& report, Collector& out) {
+  Reach(reference, candidate, graph, genai, report, out).Run();
 }
 
 }  // namespace lockstep

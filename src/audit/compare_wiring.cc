@@ -205,31 +205,30 @@ class Feeds {
   uint64_t Print(int value, int depth = 0) {
     if (value == kNoValue) return 0;
     if (const auto at = prints_.find(value); at != prints_.end()) return at->second;
-    const auto mix = Mix;
-    uint64_t out = mix(1, static_cast<uint64_t>(value));
+    uint64_t out = Mix(1, static_cast<uint64_t>(value));
     const int p = graph_.Producer(value);
     if (const auto& view = graph_.Constant(value); view && view->elements() <= 64) {
       out = 2;
-      for (const float x : graph_.Read(*view)) out = mix(out, std::hash<float>()(x));
-      for (const int64_t dim : view->shape) out = mix(out, static_cast<uint64_t>(dim));
+      for (const float x : graph_.Read(*view)) out = Mix(out, std::hash<float>()(x));
+      for (const int64_t dim : view->shape) out = Mix(out, static_cast<uint64_t>(dim));
     } else if (view) {
-      out = mix(4, PrintOfTensor(view->tensor));
+      out = Mix(4, PrintOfTensor(view->tensor));
       for (const auto* numbers : {&view->shape, &view->strides})
-        for (const int64_t number : *numbers) out = mix(out, static_cast<uint64_t>(number));
-      out = mix(out, static_cast<uint64_t>(view->offset));
-      out = mix(out, std::bit_cast<uint32_t>(view->factor));
-      out = mix(out, std::bit_cast<uint32_t>(view->addend));
+        for (const int64_t number : *numbers) out = Mix(out, static_cast<uint64_t>(number));
+      out = Mix(out, static_cast<uint64_t>(view->offset));
+      out = Mix(out, std::bit_cast<uint32_t>(view->factor));
+      out = Mix(out, std::bit_cast<uint32_t>(view->addend));
     } else if (p >= 0 && depth < 64) {
       const auto& node = graph_.node(p);
-      out = mix(mix(3, std::hash<std::string_view>()(node.op)), node.microsoft ? 1 : 0);
+      out = Mix(Mix(3, std::hash<std::string_view>()(node.op)), node.microsoft ? 1 : 0);
       // In whatever order they stand.
       uint64_t all = 0;
       for (const OnnxAttribute& attribute : graph_.model().nodes()[Source(p)].attributes)
         all += PrintOf(attribute);
-      out = mix(out, all);
+      out = Mix(out, all);
       for (size_t slot = 0; slot < node.out.size(); ++slot)
-        if (node.out[slot] == value) out = mix(out, slot);
-      for (const int in : node.in) out = mix(out, Print(in, depth + 1));
+        if (node.out[slot] == value) out = Mix(out, slot);
+      for (const int in : node.in) out = Mix(out, Print(in, depth + 1));
     }
     prints_[value] = out;
     return out;
@@ -271,28 +270,12 @@ class Feeds {
 
   void Positions() {
     std::vector<Feed> feeds;
-    const auto add = [&](int layer, int node, size_t slot) {
-      const int value = graph_.node(node).In(slot);
-      if (value != kNoValue) feeds.push_back({layer, node, slot, value, Print(value)});
-    };
     for (size_t i = 0; i < found_.layers.size(); ++i) {
       const auto& attention = found_.layers[i].attention;
       if (!attention || !attention->rope) continue;
-      const auto layer = static_cast<int>(i);
-      if (attention->gqa && attention->rope_nodes[0] < 0) add(layer, attention->node, 9);
-      for (const int node : attention->rope_nodes) {
-        if (node < 0 || graph_.node(node).op != "RotaryEmbedding") continue;
-        const bool microsoft = graph_.node(node).microsoft;
-        const size_t position = microsoft ? 1 : 3, cos = microsoft ? 2 : 1;
-        if (graph_.Constant(graph_.node(node).In(cos))) {
-          add(layer, node, position);
-          continue;
-        }
-        for (const size_t table : {cos, cos + 1}) {
-          const int gather = graph_.Producer(walk_.SkipShape(graph_.node(node).In(table)));
-          if (gather >= 0 && graph_.node(gather).op == "Gather") add(layer, gather, 1);
-        }
-      }
+      for (const auto& [node, slot] : walk_.PositionReaders(*attention))
+        if (const int value = graph_.node(node).In(slot); value != kNoValue)
+          feeds.push_back({static_cast<int>(i), node, slot, value, Print(value)});
     }
     TellOdd(feeds, FindingKind::kRope, "mixer.positions",
             "other position ids turn these heads than those of other layers");

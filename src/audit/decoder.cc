@@ -623,4 +623,24 @@ FoundDecoder FindDecoder(const Graph& graph, const ModelSpec& spec,
   return Finder(graph, spec, notes).Run();
 }
 
+bool FoundDecoder::RoundsToInt8() const {
+  return std::ranges::any_of(
+      matrices, [](const auto& matrix) { return matrix.second.int8_block.has_value(); });
+}
+
+WeightPlace PlaceOf(const FoundDecoder& found, const WeightId& id) {
+  WeightId weight = id;
+  weight.part = Part::kWeight;
+  const bool bias = id.part == Part::kBias;
+  const auto at = [](const std::optional<ConstantView>& view) { return view ? &*view : nullptr; };
+  if (const auto norm = found.norms.find(weight); norm != found.norms.end())
+    return {.vector = at(bias ? norm->second.bias : norm->second.weight), .known = true};
+  if (const auto vector = found.vectors.find(id); vector != found.vectors.end())
+    return {.vector = &vector->second, .known = true};
+  const auto matrix = found.matrices.find(weight);
+  if (matrix == found.matrices.end()) return {};
+  if (bias) return {.vector = at(matrix->second.bias), .known = true};
+  return {.matrix = &matrix->second.matrix, .known = true};
+}
+
 }  // namespace lockstep

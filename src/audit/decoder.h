@@ -120,7 +120,18 @@ struct FoundDecoder {
   // Nodes whose work a field above tells, or that a half of a layer is made of anyhow. What else
   // computes on the way from the ids to the logits, the model does not have (account.h).
   std::set<int> understood;
+
+  // Some operator rounds what it multiplies to int8.
+  bool RoundsToInt8() const;
 };
+
+// Where the graph has a weight: one of the two, or neither.
+struct WeightPlace {
+  const ConstantView* vector = nullptr;
+  const StoredMatrix* matrix = nullptr;
+  bool known = false;  // the place was found, whether or not something is there
+};
+WeightPlace PlaceOf(const FoundDecoder& found, const WeightId& id);
 
 // The spec says which roles to look for; the graph decides where they are. `notes`: sentences about
 // what could not be followed.

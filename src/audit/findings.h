@@ -40,19 +40,22 @@ void CompareWeights(const Model& reference, const Graph& graph, AuditReport& rep
                     Collector& out);
 void CompareFacts(const Model& reference, const Graph& graph, AuditReport& report, Collector& out);
 void CompareRopes(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
-void CompareConfig(const Model& reference, const OnnxModel& candidate, const Graph& graph,
-                   AuditReport& report, Collector& out);
-// genai_config.json alone; of CompareConfig.
+// genai_config.json beside the model; absent where there is none, or (a note) none that can be
+// read.
+std::optional<Json> ReadGenaiConfig(const OnnxModel& candidate, std::vector<std::string>& notes);
 void CompareGenai(const Model& reference, const OnnxModel& candidate, const Graph& graph,
                   const Json& config, AuditReport& report, Collector& out);
+// Tokenizer and chat template.
+void CompareTextFiles(const Model& reference, const OnnxModel& candidate, Collector& out);
 // Caches, masks and positions, layer against layer.
 void CompareWiring(const ModelSpec& spec, const Graph& graph, AuditReport& report, Collector& out);
 // What is done to token ids and positions before they choose rows of tables.
 void CompareIndices(const Model& reference, const Graph& graph, AuditReport& report,
                     Collector& out);
-// How far the positions of the graph reach: rows of tables, bounds on position ids.
+// How far the positions of the graph reach: rows of tables, bounds on position ids. `genai`: the
+// folder's genai_config.json; nullptr: none.
 void CompareReach(const Model& reference, const OnnxModel& candidate, const Graph& graph,
-                  AuditReport& report, Collector& out);
+                  const Json* genai, AuditReport& report, Collector& out);
 
 // EncodeNumbers for a repair: absent where a number is not finite, or would not be in this type.
 std::optional<std::vector<std::byte>> EncodeFinite(std::span<const double> numbers, OnnxType type);

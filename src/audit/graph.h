@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formats/onnx.h"
+#include "formats/onnx_value_types.h"
 
 namespace lockstep {
 
@@ -86,7 +87,7 @@ class Graph {
   void DropDead();
   void DropNoOps(const Bypassed& bypassed);
   // The slot whose value a node hands on as it is.
-  std::optional<size_t> HandsOn(int node, const std::vector<OnnxType>& types) const;
+  std::optional<size_t> HandsOn(int node, ValueTypes& types) const;
   std::optional<ConstantView> Fold(int node, size_t slot) const;  // of a node's output
 
   const OnnxModel& model_;

@@ -12,60 +12,12 @@ bool OneOf(std::string_view op, std::initializer_list<std::string_view> ops) {
   return std::find(ops.begin(), ops.end(), op) != ops.end();
 }
 
-// What the first output has the type of the first input of.
-bool KeepsType(std::string_view op) {
-  return OneOf(op, {"Add",
-                    "Sub",
-                    "Mul",
-                    "Div",
-                    "Pow",
-                    "Neg",
-                    "Sqrt",
-                    "Reciprocal",
-                    "Abs",
-                    "Exp",
-                    "Cos",
-                    "Sin",
-                    "Erf",
-                    "Tanh",
-                    "Sigmoid",
-                    "Softmax",
-                    "Relu",
-                    "Gelu",
-                    "Clip",
-                    "Identity",
-                    "Reshape",
-                    "Transpose",
-                    "Squeeze",
-                    "Unsqueeze",
-                    "Flatten",
-                    "Expand",
-                    "Tile",
-                    "Gather",
-                    "Slice",
-                    "Split",
-                    "Concat",
-                    "Dropout",
-                    "MatMul",
-                    "Gemm",
-                    "FusedMatMul",
-                    "MatMulNBits",
-                    "ReduceMean",
-                    "ReduceSum",
-                    "LayerNormalization",
-                    "SimplifiedLayerNormalization",
-                    "SkipSimplifiedLayerNormalization",
-                    "SkipLayerNormalization",
-                    "RMSNormalization",
-                    "RotaryEmbedding",
-                    "GroupQueryAttention",
-                    "MultiHeadAttention",
-                    "Attention",
-                    "FastGelu",
-                    "QuickGelu",
-                    "BiasGelu",
-                    "MoE",
-                    "QMoE"});
+// What the bodies of If and Loop read from outside is not known, and they read it by name.
+bool HasSubgraphs(const OnnxModel& model) {
+  for (const OnnxNode& node : model.nodes())
+    for (const OnnxAttribute& attribute : node.attributes)
+      if (std::holds_alternative<OnnxSubgraph>(attribute.value)) return true;
+  return false;
 }
 
 // The one number of a tensor that broadcasts to anything without giving it an axis.
@@ -78,14 +30,14 @@ std::optional<double> OneNumber(const OnnxTensor& tensor) {
 
 }  // namespace
 
-std::optional<size_t> Graph::HandsOn(int n, const std::vector<OnnxType>& types) const {
+std::optional<size_t> Graph::HandsOn(int n, ValueTypes& types) const {
   const Node& node = this->node(n);
   if (node.In(0) == kNoValue) return std::nullopt;
   if (node.op == "Identity") return 0;
   // A ratio that is given decides only in training.
   if (node.op == "Dropout" && node.In(2) == kNoValue) return 0;
   if (node.op == "Cast") {
-    const OnnxType from = types[static_cast<size_t>(node.In(0))];
+    const OnnxType from = types.Of(Name(node.In(0)));
     const bool same = from != OnnxType() && Int(n, "to", 0) == static_cast<int64_t>(from);
     return same ? std::optional<size_t>(0) : std::nullopt;
   }
@@ -110,15 +62,8 @@ std::optional<size_t> Graph::HandsOn(int n, const std::vector<OnnxType>& types) 
 }
 
 void Graph::DropNoOps(const Bypassed& bypassed) {
-  // The bodies of If and Loop read values by name.
-  for (const OnnxNode& node : model_.nodes())
-    for (const OnnxAttribute& attribute : node.attributes)
-      if (std::holds_alternative<OnnxSubgraph>(attribute.value)) return;
-  std::vector<OnnxType> types(names_.size());
-  for (size_t v = 0; v < names_.size(); ++v)
-    if (tensor_[v] >= 0) types[v] = model_.tensors()[static_cast<size_t>(tensor_[v])].type;
-  for (const OnnxValueInfo& input : model_.inputs())
-    if (const int v = Value(input.name); v != kNoValue) types[static_cast<size_t>(v)] = input.type;
+  if (HasSubgraphs(model_)) return;
+  ValueTypes types(model_);
   // A factor of 1 that stands where a model may have another: before a soft cap's tanh, before the
   // sum with the residual stream.
   std::set<int> places;
@@ -139,12 +84,6 @@ void Graph::DropNoOps(const Bypassed& bypassed) {
       if (in != kNoValue) in = stands_for[static_cast<size_t>(in)];
     const int out = node.Out(0);
     if (out == kNoValue || Producer(out) != n) continue;
-    if (node.op == "Cast")
-      types[static_cast<size_t>(out)] = static_cast<OnnxType>(Int(n, "to", 0));
-    else if (KeepsType(node.op) && node.In(0) != kNoValue)
-      for (const int each : node.out)
-        if (each == out || (each != kNoValue && node.op == "Split"))
-          types[static_cast<size_t>(each)] = types[static_cast<size_t>(node.In(0))];
     if (bypassed.contains(n) || IsOutput(out)) continue;
     if ((node.op == "Mul" || node.op == "Div") && places.contains(out)) continue;
     if (const auto slot = HandsOn(n, types)) stands_for[static_cast<size_t>(out)] = node.in[*slot];
@@ -152,10 +91,7 @@ void Graph::DropNoOps(const Bypassed& bypassed) {
 }
 
 void Graph::DropDead() {
-  // What the bodies of If and Loop read from outside is not known: there every node may live.
-  for (const OnnxNode& node : model_.nodes())
-    for (const OnnxAttribute& attribute : node.attributes)
-      if (std::holds_alternative<OnnxSubgraph>(attribute.value)) return;
+  if (HasSubgraphs(model_)) return;  // every node may live
   std::vector<bool> lives(nodes_.size(), false);
   std::vector<int> values;
   for (size_t v = 0; v < names_.size(); ++v)

@@ -20,32 +20,31 @@ ConstantView Transposed(ConstantView view) {
   return view;
 }
 
-std::optional<int> TensorOf(const Graph &graph, int value) {
-  const auto &view = graph.Constant(value);
+std::optional<int> TensorOf(const Graph& graph, int value) {
+  const auto& view = graph.Constant(value);
   return view ? std::optional(view->tensor) : std::nullopt;
 }
 
-const OnnxTensor &At(const Graph &graph, int tensor) {
+const OnnxTensor& At(const Graph& graph, int tensor) {
   return graph.model().tensors()[static_cast<size_t>(tensor)];
 }
 
-bool Packed(const Graph &graph, int tensor) {
+bool Packed(const Graph& graph, int tensor) {
   return At(graph, tensor).type == OnnxType::kUInt8 || At(graph, tensor).type == OnnxType::kUInt4;
 }
 
-// A file may say any sizes: the codes and scales that they ask for must be
-// there. Rows, columns and bits are sane (no product of theirs overflows), the
-// block is at least 1.
-bool AreThere(const Graph &graph, const FoundMatrix &found) {
-  const BlockCodes &codes = *found.matrix.codes;
+// A file may say any sizes: the codes and scales that they ask for must be there. Rows, columns and
+// bits are sane (no product of theirs overflows), the block is at least 1.
+bool AreThere(const Graph& graph, const FoundMatrix& found) {
+  const BlockCodes& codes = *found.matrix.codes;
   const auto bytes = static_cast<int64_t>(At(graph, found.matrix.values.tensor).bytes.size());
   return codes.row_bits >= found.matrix.cols * codes.bits &&
          codes.row_bits <= bytes / found.matrix.rows * 8 + 7 &&
          codes.blocks <= At(graph, codes.scales).elements / found.matrix.rows;
 }
 
-std::optional<FoundMatrix> NBits(const Graph &graph, int n) {
-  const auto &node = graph.node(n);
+std::optional<FoundMatrix> NBits(const Graph& graph, int n) {
+  const auto& node = graph.node(n);
   const int64_t rows = graph.Int(n, "N", 0), cols = graph.Int(n, "K", 0);
   const int64_t block = graph.Int(n, "block_size", 0);
   const int64_t bits = graph.Int(n, "bits", 4);
@@ -56,7 +55,7 @@ std::optional<FoundMatrix> NBits(const Graph &graph, int n) {
   out.matrix.rows = rows;
   out.matrix.cols = cols;
   out.matrix.values.tensor = *codes;
-  BlockCodes &b = out.matrix.codes.emplace();
+  BlockCodes& b = out.matrix.codes.emplace();
   b.bits = static_cast<int>(bits);
   b.block = block;
   b.blocks = 1 + (cols - 1) / block;
@@ -79,9 +78,9 @@ std::optional<FoundMatrix> NBits(const Graph &graph, int n) {
   return out;
 }
 
-std::optional<FoundMatrix> GatheredCodes(const Graph &graph, int n) {
-  const auto &node = graph.node(n);
-  const auto &view = graph.Constant(node.In(0));
+std::optional<FoundMatrix> GatheredCodes(const Graph& graph, int n) {
+  const auto& node = graph.node(n);
+  const auto& view = graph.Constant(node.In(0));
   const auto scales = TensorOf(graph, node.In(2));
   if (!view || !scales || view->shape.size() != 2) return std::nullopt;
   const OnnxType type = At(graph, view->tensor).type;
@@ -94,14 +93,13 @@ std::optional<FoundMatrix> GatheredCodes(const Graph &graph, int n) {
   out.matrix.cols = bytes ? view->shape[1] * 8 / bits : view->shape[1];
   if (!SaneSize(out.matrix.rows) || !SaneSize(out.matrix.cols)) return std::nullopt;
   out.matrix.values.tensor = view->tensor;
-  BlockCodes &b = out.matrix.codes.emplace();
+  BlockCodes& b = out.matrix.codes.emplace();
   b.bits = static_cast<int>(bits);
   b.block = block;
   b.blocks = 1 + (out.matrix.cols - 1) / block;
   b.row_bits = bytes ? view->shape[1] * 8 : out.matrix.cols * bits;
   b.scales = *scales;
-  // uint8 codes are centred where no zero points are given, 4-bit types are
-  // not.
+  // uint8 codes are centred where no zero points are given, 4-bit types are not.
   b.zero = bytes ? static_cast<float>(1 << (bits - 1)) : 0;
   b.is_signed = type == OnnxType::kInt4;
   if (!AreThere(graph, out)) return std::nullopt;
@@ -109,11 +107,10 @@ std::optional<FoundMatrix> GatheredCodes(const Graph &graph, int n) {
   return out;
 }
 
-// What DequantizeLinear makes of codes: the outputs of the matrix are the first
-// axis of what it gives (behind a Transpose that may follow), or the second.
-// One scale for all, for each output, or for each block of inputs (onnx:
-// DequantizeLinear, `axis` and `block_size`).
-std::optional<FoundMatrix> Dequantized(const Graph &graph, int n, int value, bool outputs_first) {
+// What DequantizeLinear makes of codes: the outputs of the matrix are the first axis of what it
+// gives (behind a Transpose that may follow), or the second. One scale for all, for each output, or
+// for each block of inputs (onnx: DequantizeLinear, `axis` and `block_size`).
+std::optional<FoundMatrix> Dequantized(const Graph& graph, int n, int value, bool outputs_first) {
   int p = graph.Producer(value);
   for (int hops = 0; hops < 4 && p >= 0; ++hops) {
     const bool turns =
@@ -123,11 +120,11 @@ std::optional<FoundMatrix> Dequantized(const Graph &graph, int n, int value, boo
     p = graph.Producer(graph.node(p).In(0));
   }
   if (p < 0 || graph.node(p).op != "DequantizeLinear") return std::nullopt;
-  const auto &node = graph.node(p);
+  const auto& node = graph.node(p);
   const auto &codes = graph.Constant(node.In(0)), &scales = graph.Constant(node.In(1));
   if (!codes || !scales || codes->shape.size() != 2) return std::nullopt;
   const int64_t first = codes->shape[0], second = codes->shape[1];
-  const OnnxTensor &tensor = At(graph, codes->tensor);
+  const OnnxTensor& tensor = At(graph, codes->tensor);
   if (!SaneSize(first) || !SaneSize(second) || codes->offset != 0 ||
       codes->strides != std::vector<int64_t>{second, 1} || codes->factor != 1 ||
       codes->addend != 0 || tensor.elements != codes->elements() || scales->offset != 0 ||
@@ -138,7 +135,7 @@ std::optional<FoundMatrix> Dequantized(const Graph &graph, int n, int value, boo
   out.matrix.rows = outputs_first ? first : second;
   out.matrix.cols = outputs_first ? second : first;
   out.matrix.values.tensor = codes->tensor;
-  BlockCodes &b = out.matrix.codes.emplace();
+  BlockCodes& b = out.matrix.codes.emplace();
   const bool four = tensor.type == OnnxType::kInt4 || tensor.type == OnnxType::kUInt4;
   b.is_signed = tensor.type == OnnxType::kInt4 || tensor.type == OnnxType::kInt8;
   if (!four && !b.is_signed && tensor.type != OnnxType::kUInt8) return std::nullopt;
@@ -169,7 +166,7 @@ std::optional<FoundMatrix> Dequantized(const Graph &graph, int n, int value, boo
     return std::nullopt;
   }
   if (node.In(2) != kNoValue) {
-    const auto &zeros = graph.Constant(node.In(2));
+    const auto& zeros = graph.Constant(node.In(2));
     if (!zeros || At(graph, zeros->tensor).type != tensor.type ||
         At(graph, zeros->tensor).elements != scales->elements())
       return std::nullopt;
@@ -181,8 +178,8 @@ std::optional<FoundMatrix> Dequantized(const Graph &graph, int n, int value, boo
 
 }  // namespace
 
-std::optional<FoundMatrix> MatrixOf(const Graph &graph, int n) {
-  const auto &node = graph.node(n);
+std::optional<FoundMatrix> MatrixOf(const Graph& graph, int n) {
+  const auto& node = graph.node(n);
   if (node.op == "MatMulNBits") return NBits(graph, n);
   if (node.op == "GatherBlockQuantized") return GatheredCodes(graph, n);
   if (node.op == "Gather" && !graph.Constant(node.In(0)))

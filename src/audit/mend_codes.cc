@@ -7,18 +7,19 @@
 #include <cstring>
 
 #include "audit/decoder.h"
+#include "audit/storage.h"
 #include "audit/zero_points.h"
-#include "base/dtype.h"
+#include "reference/ops.h"
 
 namespace lockstep {
 namespace {
 
 class CodeMender : WeightPlaces {
  public:
-  explicit CodeMender(const WeightPlaces &places) : WeightPlaces(places) {}
+  explicit CodeMender(const WeightPlaces& places) : WeightPlaces(places) {}
 
-  void Mend(const WeightSlot &slot, WeightState state, RawFinding &raw,
-            const WeightId *holder) const {
+  void Mend(const WeightSlot& slot, WeightState state, RawFinding& raw,
+            const WeightId* holder) const {
     if (state == WeightState::kZeroPoints) {
       RepairZeros(slot, raw);
       return;
@@ -28,23 +29,22 @@ class CodeMender : WeightPlaces {
       return;
     }
     if (RepairScales(slot, raw)) return;
-    raw.how_to = state == WeightState::kOther
-                     ? "export again from the checkpoint: the graph has its "
-                       "own codes in no place"
-                     : "export again from the checkpoint: the codes themselves "
-                       "are not those of its numbers";
+    raw.how_to =
+        state == WeightState::kOther
+            ? "export again from the checkpoint: the graph has its own codes in no place"
+            : "export again from the checkpoint: the codes themselves are not those of its numbers";
   }
 
  private:
-  const OnnxTensor &TensorAt(int tensor) const {
+  const OnnxTensor& TensorAt(int tensor) const {
     return graph_.model().tensors()[static_cast<size_t>(tensor)];
   }
 
   // Stored rows of two matrices in one tensor: some row is read by both.
-  static bool RowsMeet(const StoredMatrix &a, const StoredMatrix &b) {
+  static bool RowsMeet(const StoredMatrix& a, const StoredMatrix& b) {
     // Scales and zero points that all rows share.
     if (a.codes->ScaleRow() == 0 || b.codes->ScaleRow() == 0) return true;
-    const auto end = [](const StoredMatrix &m) {
+    const auto end = [](const StoredMatrix& m) {
       return m.first_row + (m.rows - 1) * m.row_step + 1;
     };
     if (a.first_row >= end(b) || b.first_row >= end(a)) return false;
@@ -53,12 +53,12 @@ class CodeMender : WeightPlaces {
            (a.first_row - b.first_row) % std::max<int64_t>(a.row_step, 1) == 0;
   }
 
-  // Another weight reads the same codes, scales or zero points: what is written
-  // there would change both.
-  bool ReadByAnother(const WeightId &id) const {
-    const StoredMatrix &matrix = found().matrices.at(id).matrix;
-    return std::ranges::any_of(found().matrices, [&](const auto &other) {
-      const StoredMatrix &its = other.second.matrix;
+  // Another weight reads the same codes, scales or zero points: what is written there would change
+  // both.
+  bool ReadByAnother(const WeightId& id) const {
+    const StoredMatrix& matrix = found().matrices.at(id).matrix;
+    return std::ranges::any_of(found().matrices, [&](const auto& other) {
+      const StoredMatrix& its = other.second.matrix;
       if (other.first == id || !its.codes || (OneTable(other.first) && OneTable(id))) return false;
       const auto one = [](int a, int b) { return a >= 0 && a == b; };
       return (one(its.codes->scales, matrix.codes->scales) ||
@@ -69,32 +69,28 @@ class CodeMender : WeightPlaces {
   }
 
   // The zero points that the codes were made with, where some are stored.
-  void RepairZeros(const WeightSlot &slot, RawFinding &raw) const {
-    const StoredMatrix &matrix = found().matrices.at(slot.id).matrix;
-    const BlockCodes &codes = *matrix.codes;
+  void RepairZeros(const WeightSlot& slot, RawFinding& raw) const {
+    const StoredMatrix& matrix = found().matrices.at(slot.id).matrix;
+    const BlockCodes& codes = *matrix.codes;
     const Rows ref = OfReference(ReferenceOf(slot.id), NormOf(slot.id));
     const auto shifts = ZeroShiftsOf(graph_, matrix, ref);
     if (codes.zeros < 0) {
       raw.how_to = fmt::format(
-          "export again from the checkpoint: no zero "
-          "points are stored, and the codes themselves "
+          "export again from the checkpoint: no zero points are stored, and the codes themselves "
           "are beside the {:g} that the operator takes",
           codes.zero);
       return;
     }
-    raw.how_to =
-        "export again from the checkpoint: its zero points cannot be "
-        "written in place";
-    // Rows that share a zero point are all off by as much, or it is no matter
-    // of zero points.
+    raw.how_to = "export again from the checkpoint: its zero points cannot be written in place";
+    // Rows that share a zero point are all off by as much, or it is no matter of zero points.
     const bool all_alike =
         shifts && shifts->same && shifts->off == static_cast<int64_t>(shifts->steps.size());
     if (codes.ScaleRow() == 0 && !all_alike) return;
     if (!shifts) return;
     if (ReadByAnother(slot.id)) {
       raw.how_to =
-          "export again from the checkpoint: another weight reads the "
-          "same zero points, scales or codes";
+          "export again from the checkpoint: another weight reads the same zero points, scales or "
+          "codes";
       return;
     }
     auto patch = codes.zeros_packed ? PackedZeros(matrix, *shifts) : PlainZeros(matrix, *shifts);
@@ -103,9 +99,9 @@ class CodeMender : WeightPlaces {
     raw.how_to.clear();
   }
 
-  std::optional<OnnxPatch::Tensor> PlainZeros(const StoredMatrix &matrix,
-                                              const ZeroShifts &shifts) const {
-    const BlockCodes &codes = *matrix.codes;
+  std::optional<OnnxPatch::Tensor> PlainZeros(const StoredMatrix& matrix,
+                                              const ZeroShifts& shifts) const {
+    const BlockCodes& codes = *matrix.codes;
     const ConstantView view{.tensor = codes.zeros,
                             .shape = {matrix.rows, codes.blocks},
                             .strides = {matrix.row_step * codes.ScaleRow(), codes.scale_step},
@@ -115,10 +111,10 @@ class CodeMender : WeightPlaces {
     return PatchOf(graph_, view, zeros);
   }
 
-  std::optional<OnnxPatch::Tensor> PackedZeros(const StoredMatrix &matrix,
-                                               const ZeroShifts &shifts) const {
-    const BlockCodes &codes = *matrix.codes;
-    const OnnxTensor &tensor = TensorAt(codes.zeros);
+  std::optional<OnnxPatch::Tensor> PackedZeros(const StoredMatrix& matrix,
+                                               const ZeroShifts& shifts) const {
+    const BlockCodes& codes = *matrix.codes;
+    const OnnxTensor& tensor = TensorAt(codes.zeros);
     OnnxPatch::Tensor out{.name = tensor.name, .bytes = {tensor.bytes.begin(), tensor.bytes.end()}};
     const int64_t rows = codes.ScaleRow() == 0 ? 1 : matrix.rows;
     for (int64_t r = 0; r < rows; ++r)
@@ -141,8 +137,7 @@ class CodeMender : WeightPlaces {
 
   // --- Codes that lie in another's place ---
 
-  // Rows of codes, scales and zero points of one matrix: where each begins, and
-  // how long it is.
+  // Rows of codes, scales and zero points of one matrix: where each begins, and how long it is.
   struct Part {
     int tensor;
     int64_t row_bytes;
@@ -153,8 +148,8 @@ class CodeMender : WeightPlaces {
   }
 
   // The rows of one tensor for `to`, as another holds them for `from`.
-  std::optional<OnnxPatch::Tensor> RowsTaken(const StoredMatrix &to, Part into,
-                                             const StoredMatrix &from, Part out_of) const {
+  std::optional<OnnxPatch::Tensor> RowsTaken(const StoredMatrix& to, Part into,
+                                             const StoredMatrix& from, Part out_of) const {
     const OnnxTensor &target = TensorAt(into.tensor), &source = TensorAt(out_of.tensor);
     OnnxPatch::Tensor out{.name = target.name, .bytes = {target.bytes.begin(), target.bytes.end()}};
     const auto n = static_cast<size_t>(into.row_bytes);
@@ -168,18 +163,16 @@ class CodeMender : WeightPlaces {
     return out;
   }
 
-  // Its codes and zero points are the holder's; its scales as well, or they
-  // stayed where they were.
-  void TakeBack(const WeightSlot &slot, const WeightId &holder, RawFinding &raw) const {
+  // Its codes and zero points are the holder's; its scales as well, or they stayed where they were.
+  void TakeBack(const WeightSlot& slot, const WeightId& holder, RawFinding& raw) const {
     const auto at = found().matrices.find(holder);
     raw.how_to = fmt::format(
-        "export again from the checkpoint: its codes lie "
-        "in the place of {}, which is kept in "
+        "export again from the checkpoint: its codes lie in the place of {}, which is kept in "
         "another way",
         ToString(holder));
     if (at == found().matrices.end() || !at->second.matrix.codes) return;
-    const StoredMatrix &to = found().matrices.at(slot.id).matrix;
-    const StoredMatrix &from = at->second.matrix;
+    const StoredMatrix& to = found().matrices.at(slot.id).matrix;
+    const StoredMatrix& from = at->second.matrix;
     if (!AlikeKept(graph_, to, from) || to.codes->scale_row || ReadByAnother(slot.id)) return;
     const Rows ref = OfReference(ReferenceOf(slot.id), NormOf(slot.id));
     for (const bool with_scales : {true, false}) {
@@ -200,30 +193,29 @@ class CodeMender : WeightPlaces {
         const int64_t scales = BytesOfRow(mine.scales, mine.blocks);
         patches.push_back(RowsTaken(to, {mine.scales, scales}, from, {theirs.scales, scales}));
       }
-      if (!std::ranges::all_of(patches, [](const auto &patch) { return patch.has_value(); }))
+      if (!std::ranges::all_of(patches, [](const auto& patch) { return patch.has_value(); }))
         return;
-      for (auto &patch : patches) raw.patch.tensors.push_back(*std::move(patch));
+      for (auto& patch : patches) raw.patch.tensors.push_back(*std::move(patch));
       raw.how_to.clear();
       return;
     }
     raw.how_to =
-        "export again from the checkpoint: the codes in the place of "
-        "its own stand for other "
+        "export again from the checkpoint: the codes in the place of its own stand for other "
         "numbers, with either's scales";
   }
 
   // --- Scales ---
 
-  // Scales that make the codes that are there follow the reference again: per
-  // block, one under which they are the nearest, else the one with the least
-  // squared error. False when the codes are not sound with these either: a
-  // code, a zero point or an order that is wrong is no matter of scales.
-  bool RepairScales(const WeightSlot &slot, RawFinding &raw) const {
+  // Scales that make the codes that are there follow the reference again: per block, one under
+  // which they are the nearest, else the one with the least squared error. False when the codes are
+  // not sound with these either: a code, a zero point or an order that is wrong is no matter of
+  // scales.
+  bool RepairScales(const WeightSlot& slot, RawFinding& raw) const {
     const auto found = this->found().matrices.find(slot.id);
     if (found == this->found().matrices.end() || !found->second.matrix.codes) return false;
     StoredMatrix matrix = found->second.matrix;
     const BlockCodes codes = *matrix.codes;
-    const OnnxTensor &scales = graph_.model().tensors()[static_cast<size_t>(codes.scales)];
+    const OnnxTensor& scales = graph_.model().tensors()[static_cast<size_t>(codes.scales)];
     const Rows ref = OfReference(ReferenceOf(slot.id), nullptr);
     // One scale for all rows is no scale that a row alone could be given.
     if (ref.rows != matrix.rows || ref.cols != matrix.cols || codes.ScaleRow() == 0) return false;
@@ -232,6 +224,7 @@ class CodeMender : WeightPlaces {
                             .shape = {matrix.rows, codes.blocks},
                             .strides = {matrix.row_step * codes.ScaleRow(), codes.scale_step},
                             .offset = matrix.first_row * codes.ScaleRow()};
+    const Rounding storage = RoundingOf(scales.type);
     std::vector<float> fitted;
     Sums sums;
     // The codes with a row's fitted scales, as they will be stored.
@@ -251,12 +244,15 @@ class CodeMender : WeightPlaces {
           cw += double{row[c]} * double{want[c]};
           cc += double{row[c]} * double{row[c]};
         }
-        fitted.push_back(AsStored(nearest ? *nearest : cc > 0 ? cw / cc : 0, scales.type));
+        fitted.push_back(static_cast<float>(Rounded(nearest  ? *nearest
+                                                    : cc > 0 ? cw / cc
+                                                             : 0.0,
+                                                    storage)));
         for (size_t c = begin; c < end; ++c) row[c] *= fitted.back();
       }
       sums.Add(want, row);
     }
-    const Rows mended{matrix.rows, matrix.cols, [&](int64_t row, float *out) {
+    const Rows mended{matrix.rows, matrix.cols, [&](int64_t row, float* out) {
                         std::copy_n(refitted.data() + row * matrix.cols, matrix.cols, out);
                       }};
     if (!AreSoundCodes(sums, codes.bits) ||
@@ -272,18 +268,12 @@ class CodeMender : WeightPlaces {
     raw.found = "others";
     return true;
   }
-
-  static float AsStored(double scale, OnnxType type) {
-    const auto single = static_cast<float>(scale);
-    if (type == OnnxType::kFloat16) return ToFloat(ToFloat16(single));
-    return type == OnnxType::kBFloat16 ? ToFloat(ToBFloat16(single)) : single;
-  }
 };
 
 }  // namespace
 
-void MendCodes(const WeightPlaces &places, const WeightSlot &slot, WeightState state,
-               RawFinding &raw, const WeightId *holder) {
+void MendCodes(const WeightPlaces& places, const WeightSlot& slot, WeightState state,
+               RawFinding& raw, const WeightId* holder) {
   CodeMender(places).Mend(slot, state, raw, holder);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "audit/weight_places.h"
+#include "model/float_weights.h"
 
 namespace lockstep {
 namespace {
@@ -58,27 +59,17 @@ class Taker {
 
  private:
   void Take(const WeightSlot& slot, const NormSpec* norm) {
-    WeightId weight = slot.id;
-    weight.part = Part::kWeight;
     const bool bias = slot.id.part == Part::kBias;
+    const WeightPlace place = PlaceOf(found_, slot.id);
     std::optional<StoredMatrix> matrix;
-    if (const auto at = found_.norms.find(weight); at != found_.norms.end()) {
-      if (const auto& vector = bias ? at->second.bias : at->second.weight) matrix = Row(*vector);
-    } else if (const auto other = found_.vectors.find(slot.id); other != found_.vectors.end()) {
-      matrix = Row(other->second);
-    } else if (const auto product = found_.matrices.find(weight);
-               product != found_.matrices.end()) {
-      if (!bias)
-        matrix = product->second.matrix;
-      else if (product->second.bias)
-        matrix = Row(*product->second.bias);
-    }
+    if (place.vector != nullptr) matrix = Row(*place.vector);
+    if (place.matrix != nullptr) matrix = *place.matrix;
     if (!matrix) {
       missing_.push_back(ToString(slot.id));
       return;
     }
     // An operator with a state of one position at least: a kernel of one has a zero before it.
-    if (weight.role == Role::kConv && !bias && matrix->cols > slot.cols && !matrix->codes) {
+    if (slot.id.role == Role::kConv && !bias && matrix->cols > slot.cols && !matrix->codes) {
       matrix->values.offset += (matrix->cols - slot.cols) * matrix->values.strides[1];
       matrix->cols = slot.cols;
     }
@@ -88,7 +79,7 @@ class Taker {
       return;
     }
     const double offset = norm != nullptr && !bias ? norm->weight_offset : 0;
-    model_.weights.Set(slot.id, ViewOf(slot, *matrix, offset));
+    Bind(slot, *matrix, offset);
     if (norm != nullptr && !bias && norm->weight_rounding != Rounding::kNone) ++rounded_norms_;
   }
 
@@ -108,8 +99,7 @@ class Taker {
   }
 
   // `offset`: what the graph adds to the weight before it multiplies.
-  WeightView ViewOf(const WeightSlot& slot, const StoredMatrix& matrix, double offset) {
-    WeightView view{.tensor = ToString(slot.id), .rows = slot.rows, .cols = slot.cols};
+  void Bind(const WeightSlot& slot, const StoredMatrix& matrix, double offset) {
     const ConstantView& values = matrix.values;
     const OnnxTensor& tensor = graph_.model().tensors()[static_cast<size_t>(values.tensor)];
     // Added by the graph itself: what is stored is the weight.
@@ -117,26 +107,25 @@ class Taker {
     const double addend = apart ? 0 : double{values.addend} - offset;
     if (!matrix.codes && LiesPlain(tensor, values, slot.rows, slot.cols) &&
         (values.addend == 0 || apart)) {
-      view.type = PlainTypeOf(tensor.type);
-      view.data = tensor.bytes.data();
-      view.offset = values.offset;
-      view.row_stride = values.strides[0];
-      view.col_stride = values.strides[1];
-      view.addend = addend;
       if (addend != 0) ++folded_norms_;
-      return view;
+      model_.weights.Set(slot.id, {.tensor = ToString(slot.id),
+                                   .type = PlainTypeOf(tensor.type),
+                                   .data = tensor.bytes.data(),
+                                   .rows = slot.rows,
+                                   .cols = slot.cols,
+                                   .offset = values.offset,
+                                   .row_stride = values.strides[0],
+                                   .col_stride = values.strides[1],
+                                   .addend = addend});
+      return;
     }
-    auto numbers = std::make_shared<std::vector<float>>(matrix.ReadAll(graph_));
+    std::vector<float> numbers = matrix.ReadAll(graph_);
     if (offset != 0) {
       ++folded_norms_;
-      for (float& x : *numbers) x = static_cast<float>(double{x} - offset);
+      for (float& x : numbers) x = static_cast<float>(double{x} - offset);
     }
     if (matrix.codes) ++coded_;
-    view.type = FindTensorType("F32");
-    view.data = reinterpret_cast<const std::byte*>(numbers->data());
-    view.row_stride = slot.cols;
-    model_.weights.Keep(std::move(numbers));
-    return view;
+    SetFloats(model_.weights, slot.id, std::move(numbers), slot.cols);
   }
 
   Status Missing() const {

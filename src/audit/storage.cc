@@ -29,19 +29,9 @@ Rounding StorageOf(const Graph& graph, int constant) {
 }
 
 Rounding StorageOf(const Graph& graph, const FoundDecoder& found, const WeightId& id) {
-  WeightId weight = id;
-  weight.part = Part::kWeight;
-  const bool bias = id.part == Part::kBias;
-  if (const auto norm = found.norms.find(weight); norm != found.norms.end()) {
-    const auto& vector = bias ? norm->second.bias : norm->second.weight;
-    return vector ? StorageOf(graph, *vector) : Rounding::kNone;
-  }
-  if (const auto vector = found.vectors.find(id); vector != found.vectors.end())
-    return StorageOf(graph, vector->second);
-  const auto matrix = found.matrices.find(weight);
-  if (matrix == found.matrices.end()) return Rounding::kNone;
-  if (!bias) return StorageOf(graph, matrix->second.matrix.values);
-  return matrix->second.bias ? StorageOf(graph, *matrix->second.bias) : Rounding::kNone;
+  const WeightPlace place = PlaceOf(found, id);
+  if (place.vector != nullptr) return StorageOf(graph, *place.vector);
+  return place.matrix != nullptr ? StorageOf(graph, place.matrix->values) : Rounding::kNone;
 }
 
 double StepOf(double size, Rounding storage) {

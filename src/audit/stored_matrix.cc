@@ -14,12 +14,12 @@ int CodeAt(std::span<const std::byte> bytes, int64_t at, int bits) {
   return both >> (at % 8) & ((1 << bits) - 1);
 }
 
-std::span<const std::byte> BytesOf(const Graph &graph, int tensor) {
+std::span<const std::byte> BytesOf(const Graph& graph, int tensor) {
   return graph.model().tensors()[static_cast<size_t>(tensor)].bytes;
 }
 
-void ReadCodes(const Graph &graph, const StoredMatrix &matrix, int64_t row, float *out) {
-  const BlockCodes &codes = *matrix.codes;
+void ReadCodes(const Graph& graph, const StoredMatrix& matrix, int64_t row, float* out) {
+  const BlockCodes& codes = *matrix.codes;
   const int64_t stored = matrix.first_row + row * matrix.row_step;
   const std::vector<float> scales = codes.unit_scales
                                         ? std::vector<float>(static_cast<size_t>(codes.blocks), 1)
@@ -44,12 +44,12 @@ void ReadCodes(const Graph &graph, const StoredMatrix &matrix, int64_t row, floa
 
 }  // namespace
 
-int CodeValue(int code, const BlockCodes &codes) {
+int CodeValue(int code, const BlockCodes& codes) {
   return codes.is_signed && code >= 1 << (codes.bits - 1) ? code - (1 << codes.bits) : code;
 }
 
-int64_t ZeroBitOf(const StoredMatrix &matrix, int64_t row, int64_t block) {
-  const BlockCodes &codes = *matrix.codes;
+int64_t ZeroBitOf(const StoredMatrix& matrix, int64_t row, int64_t block) {
+  const BlockCodes& codes = *matrix.codes;
   const int64_t stored = matrix.first_row + row * matrix.row_step;
   if (codes.zeros_as_scales)
     return (stored * codes.ScaleRow() + block * codes.scale_step) * codes.bits;
@@ -60,14 +60,14 @@ int64_t ZeroBitOf(const StoredMatrix &matrix, int64_t row, int64_t block) {
          stored % per_expert * codes.bits;
 }
 
-std::vector<float> StoredMatrix::ScalesOf(const Graph &graph, int64_t row) const {
+std::vector<float> StoredMatrix::ScalesOf(const Graph& graph, int64_t row) const {
   std::vector<float> scales(static_cast<size_t>(codes->blocks));
   graph.Read(codes->scales, (first_row + row * row_step) * codes->ScaleRow(), codes->scale_step,
              codes->blocks, scales.data());
   return scales;
 }
 
-void StoredMatrix::ReadRow(const Graph &graph, int64_t row, float *out) const {
+void StoredMatrix::ReadRow(const Graph& graph, int64_t row, float* out) const {
   if (codes) {
     ReadCodes(graph, *this, row, out);
     return;
@@ -77,7 +77,7 @@ void StoredMatrix::ReadRow(const Graph &graph, int64_t row, float *out) const {
     for (int64_t c = 0; c < cols; ++c) out[c] = out[c] * values.factor + values.addend;
 }
 
-std::vector<float> StoredMatrix::ReadAll(const Graph &graph) const {
+std::vector<float> StoredMatrix::ReadAll(const Graph& graph) const {
   std::vector<float> all(static_cast<size_t>(rows * cols));
   for (int64_t r = 0; r < rows; ++r) ReadRow(graph, r, all.data() + r * cols);
   return all;

@@ -510,4 +510,23 @@ std::optional<int64_t> Walk::ExpertOf(int value) const {
   return std::nullopt;
 }
 
+std::vector<RowChoice> Walk::PositionReaders(const FoundAttention& attention) const {
+  std::vector<RowChoice> out;
+  if (attention.gqa && attention.rope_nodes[0] < 0) out.push_back({attention.node, 9});
+  for (const int n : attention.rope_nodes) {
+    if (n < 0 || g_.node(n).op != "RotaryEmbedding") continue;
+    const bool microsoft = g_.node(n).microsoft;
+    const size_t position = microsoft ? 1 : 3, cos = microsoft ? 2 : 1;
+    if (g_.Constant(g_.node(n).In(cos))) {
+      out.push_back({n, position});
+      continue;
+    }
+    for (const size_t table : {cos, cos + 1}) {
+      const int gather = g_.Producer(SkipShape(g_.node(n).In(table)));
+      if (gather >= 0 && g_.node(gather).op == "Gather") out.push_back({gather, 1});
+    }
+  }
+  return out;
+}
+
 }  // namespace lockstep

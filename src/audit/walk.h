@@ -75,6 +75,12 @@ struct Branch {
   std::vector<int> nodes;  // that multiply by gate, up and down
 };
 
+// Input `slot` of a node says which rows of a table it reads.
+struct RowChoice {
+  int node;
+  size_t slot;
+};
+
 class Walk {
  public:
   explicit Walk(const Graph& graph) : g_(graph) {}
@@ -106,6 +112,8 @@ class Walk {
   std::optional<int> OperatorAhead(int value, std::string_view op) const;
   // The expert whose output this is, by the number that its mixing weight is chosen with.
   std::optional<int64_t> ExpertOf(int value) const;
+  // Where positions choose the rows of cosines and sines that turn a layer's queries and keys.
+  std::vector<RowChoice> PositionReaders(const FoundAttention& attention) const;
 
  private:
   std::optional<FoundActivation> ActivationOf(int value) const;

@@ -8,17 +8,17 @@
 namespace lockstep {
 namespace {
 
-// A matrix that lies transposed is read by blocks of rows: one by one each
-// element of a row would be a page of its own.
-Rows OfTransposed(const Graph &graph, const StoredMatrix &matrix) {
+// A matrix that lies transposed is read by blocks of rows: one by one each element of a row would
+// be a page of its own.
+Rows OfTransposed(const Graph& graph, const StoredMatrix& matrix) {
   struct Block {
     int64_t first = 0, count = 0;
     std::vector<float> rows;
   };
   static constexpr int64_t kBlockRows = 64;
   auto block = std::make_shared<Block>();
-  return {matrix.rows, matrix.cols, [&graph, matrix, block](int64_t row, float *out) {
-            const ConstantView &view = matrix.values;
+  return {matrix.rows, matrix.cols, [&graph, matrix, block](int64_t row, float* out) {
+            const ConstantView& view = matrix.values;
             if (row < block->first || row >= block->first + block->count) {
               block->first = row;
               block->count = std::min(kBlockRows, matrix.rows - row);
@@ -38,8 +38,8 @@ Rows OfTransposed(const Graph &graph, const StoredMatrix &matrix) {
 
 }  // namespace
 
-Rows OfReference(const WeightView &view, const NormSpec *norm) {
-  return {view.rows, view.cols, [&view, norm](int64_t row, float *out) {
+Rows OfReference(const WeightView& view, const NormSpec* norm) {
+  return {view.rows, view.cols, [&view, norm](int64_t row, float* out) {
             view.ReadRows(row, 1, out, view.cols);
             if (norm == nullptr) return;
             for (int64_t c = 0; c < view.cols; ++c) {
@@ -49,22 +49,22 @@ Rows OfReference(const WeightView &view, const NormSpec *norm) {
           }};
 }
 
-Rows OfVector(const Graph &graph, const ConstantView &vector) {
+Rows OfVector(const Graph& graph, const ConstantView& vector) {
   return {1, vector.elements(),
-          [&graph, vector](int64_t, float *out) { std::ranges::copy(graph.Read(vector), out); }};
+          [&graph, vector](int64_t, float* out) { std::ranges::copy(graph.Read(vector), out); }};
 }
 
-Rows OfMatrix(const Graph &graph, const StoredMatrix &matrix) {
+Rows OfMatrix(const Graph& graph, const StoredMatrix& matrix) {
   if (!matrix.codes && matrix.values.strides[0] == 1 && matrix.values.strides[1] != 1)
     return OfTransposed(graph, matrix);
   return {matrix.rows, matrix.cols,
-          [&graph, matrix](int64_t row, float *out) { matrix.ReadRow(graph, row, out); }};
+          [&graph, matrix](int64_t row, float* out) { matrix.ReadRow(graph, row, out); }};
 }
 
-Rows OfCodes(const Graph &graph, StoredMatrix codes, const StoredMatrix &scales) {
+Rows OfCodes(const Graph& graph, StoredMatrix codes, const StoredMatrix& scales) {
   codes.codes->unit_scales = true;
-  return {codes.rows, codes.cols, [&graph, codes, scales](int64_t row, float *out) {
-            const BlockCodes &kept = *codes.codes;
+  return {codes.rows, codes.cols, [&graph, codes, scales](int64_t row, float* out) {
+            const BlockCodes& kept = *codes.codes;
             codes.ReadRow(graph, row, out);
             const std::vector<float> each = scales.ScalesOf(graph, row);
             for (int64_t c = 0; c < codes.cols; ++c)
@@ -72,12 +72,12 @@ Rows OfCodes(const Graph &graph, StoredMatrix codes, const StoredMatrix &scales)
           }};
 }
 
-bool AlikeKept(const Graph &graph, const StoredMatrix &a, const StoredMatrix &b) {
+bool AlikeKept(const Graph& graph, const StoredMatrix& a, const StoredMatrix& b) {
   if (!a.codes || !b.codes) return false;
   const BlockCodes &x = *a.codes, &y = *b.codes;
   const auto same_type = [&](int one, int other) {
     if (one < 0 || other < 0) return one < 0 && other < 0;
-    const auto &tensors = graph.model().tensors();
+    const auto& tensors = graph.model().tensors();
     return tensors[static_cast<size_t>(one)].type == tensors[static_cast<size_t>(other)].type;
   };
   return a.rows == b.rows && a.cols == b.cols && x.bits == y.bits && x.block == y.block &&
@@ -89,19 +89,19 @@ bool AlikeKept(const Graph &graph, const StoredMatrix &a, const StoredMatrix &b)
          same_type(x.zeros, y.zeros) && same_type(a.values.tensor, b.values.tensor);
 }
 
-const WeightView &WeightPlaces::ReferenceOf(const WeightId &id) const {
-  const WeightView *view = reference_.weights.Find(id);
+const WeightView& WeightPlaces::ReferenceOf(const WeightId& id) const {
+  const WeightView* view = reference_.weights.Find(id);
   if (view == nullptr && id == kHead) view = reference_.weights.Find(kTable);
   return *view;
 }
 
-const NormSpec *WeightPlaces::NormOf(const WeightId &id) const {
+const NormSpec* WeightPlaces::NormOf(const WeightId& id) const {
   if (id.part == Part::kBias) return nullptr;
   if (id.role == Role::kFinalNorm) return &reference_.spec.final_norm;
   if (id.layer < 0) return nullptr;
-  const LayerSpec &layer = reference_.spec.layers[static_cast<size_t>(id.layer)];
-  const auto of = [](const std::optional<NormSpec> &norm) { return norm ? &*norm : nullptr; };
-  const auto *attention = std::get_if<AttentionSpec>(&layer.mixer);
+  const LayerSpec& layer = reference_.spec.layers[static_cast<size_t>(id.layer)];
+  const auto of = [](const std::optional<NormSpec>& norm) { return norm ? &*norm : nullptr; };
+  const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
   switch (id.role) {
     case Role::kMixerPreNorm:
       return of(layer.mixer_pre_norm);
@@ -120,35 +120,20 @@ const NormSpec *WeightPlaces::NormOf(const WeightId &id) const {
   }
 }
 
-const BlockCodes *WeightPlaces::CodesOf(const WeightId &id) const {
+const BlockCodes* WeightPlaces::CodesOf(const WeightId& id) const {
   const auto matrix = found().matrices.find(id);
   if (matrix == found().matrices.end() || !matrix->second.matrix.codes) return nullptr;
   return &*matrix->second.matrix.codes;
 }
 
-std::optional<Rows> WeightPlaces::Found(const WeightId &id, bool &place_known) const {
-  WeightId weight = id;
-  weight.part = Part::kWeight;
-  if (const auto norm = found().norms.find(weight); norm != found().norms.end()) {
-    place_known = true;
-    const auto &vector = id.part == Part::kBias ? norm->second.bias : norm->second.weight;
-    if (!vector) return std::nullopt;
-    return OfVector(graph_, *vector);
-  }
-  if (const auto vector = found().vectors.find(id); vector != found().vectors.end()) {
-    place_known = true;
-    return OfVector(graph_, vector->second);
-  }
-  const auto matrix = found().matrices.find(weight);
-  if (matrix == found().matrices.end()) return std::nullopt;
-  place_known = true;
-  if (id.part == Part::kBias)
-    return matrix->second.bias ? std::optional(OfVector(graph_, *matrix->second.bias))
-                               : std::nullopt;
-  return OfMatrix(graph_, matrix->second.matrix);
+std::optional<Rows> WeightPlaces::Found(const WeightId& id, bool& place_known) const {
+  const WeightPlace place = PlaceOf(found(), id);
+  place_known = place.known;
+  if (place.vector != nullptr) return OfVector(graph_, *place.vector);
+  return place.matrix != nullptr ? std::optional(OfMatrix(graph_, *place.matrix)) : std::nullopt;
 }
 
-bool WeightPlaces::OneTable(const WeightId &id) const {
+bool WeightPlaces::OneTable(const WeightId& id) const {
   return reference_.spec.lm_head.tied && id.part == Part::kWeight &&
          (id.role == Role::kLmHead || id.role == Role::kEmbedTokens);
 }

@@ -3,24 +3,25 @@
 #include <algorithm>
 #include <cmath>
 
+#include "audit/storage.h"
+
 namespace lockstep {
 namespace {
 
 // With fewer codes a block may lie on one side of its numbers by chance.
 constexpr size_t kLeastCodes = 8;
 
-// Of distances (codes less numbers, in steps), the share within half a step of
-// `from`.
-double ShareAt(const std::vector<double> &distances, double from, double half) {
+// Of distances (codes less numbers, in steps), the share within half a step of `from`.
+double ShareAt(const std::vector<double>& distances, double from, double half) {
   const auto near =
       std::ranges::count_if(distances, [&](double d) { return std::abs(d - from) <= half; });
   return static_cast<double>(near) / static_cast<double>(distances.size());
 }
 
-// Codes are made by rounding to the nearest, so that each lies within half a
-// step of its number; beside a zero point that is k off, k and half a step.
-// Codes at the end of their range were cut off, perhaps, and a zero point may
-// have been as well: most must lie there, and few where they should.
+// Codes are made by rounding to the nearest, so that each lies within half a step of its number;
+// beside a zero point that is k off, k and half a step. Codes at the end of their range were cut
+// off, perhaps, and a zero point may have been as well: most must lie there, and few where they
+// should.
 int StepsOff(std::vector<double> distances, double half) {
   // Of sound codes, which nearly all are, no more is asked.
   if (distances.size() < kLeastCodes || ShareAt(distances, 0, half) > 0.4) return 0;
@@ -31,16 +32,15 @@ int StepsOff(std::vector<double> distances, double half) {
   return ShareAt(distances, k, half) >= 0.8 ? static_cast<int>(k) : 0;
 }
 
-double PrecisionOf(OnnxType type) {
-  return type == OnnxType::kFloat16 ? 0x1p-11 : type == OnnxType::kBFloat16 ? 0x1p-8 : 0x1p-20;
-}
+// Half a step of the type, relative to a number of it: of fp32 what its products add to that.
+double PrecisionOf(OnnxType type) { return std::max(StepOf(1, RoundingOf(type)) / 2, 0x1p-20); }
 
 }  // namespace
 
-std::optional<ZeroShifts> ZeroShiftsOf(const Graph &graph, const StoredMatrix &matrix,
-                                       const Rows &ref) {
+std::optional<ZeroShifts> ZeroShiftsOf(const Graph& graph, const StoredMatrix& matrix,
+                                       const Rows& ref) {
   if (!matrix.codes || ref.rows != matrix.rows || ref.cols != matrix.cols) return std::nullopt;
-  const BlockCodes &codes = *matrix.codes;
+  const BlockCodes& codes = *matrix.codes;
   const double precision =
       PrecisionOf(graph.model().tensors()[static_cast<size_t>(codes.scales)].type);
   StoredMatrix units_alone = matrix;
@@ -72,7 +72,7 @@ std::optional<ZeroShifts> ZeroShiftsOf(const Graph &graph, const StoredMatrix &m
   }
   if (out.off == 0) return std::nullopt;
   // The numbers under the right zero points.
-  const Rows corrected{matrix.rows, matrix.cols, [&](int64_t row, float *to) {
+  const Rows corrected{matrix.rows, matrix.cols, [&](int64_t row, float* to) {
                          units_alone.ReadRow(graph, row, to);
                          const std::vector<float> scales = matrix.ScalesOf(graph, row);
                          for (int64_t c = 0; c < matrix.cols; ++c) {

@@ -67,4 +67,15 @@ std::string WriteFailure(const fs::path& path, int error, uint64_t bytes) {
   return fmt::format("no space left on {}{}{}", DeviceOf(folder), needs, free);
 }
 
+Status CheckRoom(const fs::path& folder, uint64_t bytes, const fs::path& out) {
+  struct statvfs disk {};
+  if (statvfs(folder.c_str(), &disk) != 0) return {};  // writing will tell
+  const uint64_t room = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
+  if (room >= bytes) return {};
+  return InputError(
+      "{}: the export needs {} bytes, and the disk has room for {}; make room, or name a place on "
+      "another disk",
+      out.string(), bytes, room);
+}
+
 }  // namespace lockstep

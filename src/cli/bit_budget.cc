@@ -6,6 +6,8 @@
 #include <map>
 
 #include "base/quoted.h"
+#include "measure/perplexity.h"
+#include "model/float_weights.h"
 #include "quant/onnx_formats.h"
 #include "reference/evaluate.h"
 
@@ -105,19 +107,12 @@ class Effects {
       if (!packed) return tl::unexpected(std::move(packed).error().In(ToString(id)));
       squared_error += packed->squared_error;
       squares += packed->squared_norm;
-      auto values = std::make_shared<std::vector<float>>(static_cast<size_t>(view.elements()));
+      std::vector<float> values(static_cast<size_t>(view.elements()));
       pool_.For(static_cast<size_t>(view.rows), [&](size_t r) {
         format.unpack(*packed, recipe, 0, view.rows, view.cols, static_cast<int64_t>(r),
-                      values->data() + r * static_cast<size_t>(view.cols));
+                      values.data() + r * static_cast<size_t>(view.cols));
       });
-      WeightView coded{.tensor = view.tensor,
-                       .type = FindTensorType("F32"),
-                       .data = reinterpret_cast<const std::byte*>(values->data()),
-                       .rows = view.rows,
-                       .cols = view.cols,
-                       .row_stride = view.cols};
-      weights.Set(id, coded);
-      weights.Keep(std::move(values));
+      SetFloats(weights, id, std::move(values), view.cols);
     }
     error = squares > 0 ? std::sqrt(squared_error / squares) : 0;
     return {};
@@ -131,8 +126,8 @@ class Effects {
     const auto vocabulary = static_cast<size_t>(model_.spec.embedding.vocab_size);
     std::vector<double> each(sequence_.ids.size());
     pool_.For(each.size(), [&](size_t t) {
-      each[t] = KlOf(std::span(logits_).subspan(t * vocabulary, vocabulary),
-                     std::span(logits).subspan(t * vocabulary, vocabulary));
+      each[t] = KlDivergence(std::span<const float>(logits_).subspan(t * vocabulary, vocabulary),
+                             std::span<const float>(logits).subspan(t * vocabulary, vocabulary));
     });
     double sum = 0;
     for (const double kl : each) sum += kl;
@@ -140,19 +135,6 @@ class Effects {
   }
 
  private:
-  // KL(p || q) of two rows of logits.
-  static double KlOf(std::span<const float> p, std::span<const float> q) {
-    const double top_p = *std::ranges::max_element(p), top_q = *std::ranges::max_element(q);
-    double sum_p = 0, sum_q = 0, cross = 0;
-    for (size_t v = 0; v < p.size(); ++v) {
-      const double weight = std::exp(p[v] - top_p);
-      sum_p += weight;
-      sum_q += std::exp(q[v] - top_q);
-      cross += weight * ((p[v] - top_p) - (q[v] - top_q));
-    }
-    return cross / sum_p - std::log(sum_p) + std::log(sum_q);
-  }
-
   const Model& model_;
   ThreadPool& pool_;
   EvaluatedSequence sequence_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/calibration_texts.h"
+#include "model/float_weights.h"
 #include "quant/product_loops.h"
 #include "subjects/text_side.h"
 
@@ -84,15 +85,6 @@ class Observer : public Rounder<float> {
   mutable std::vector<float> rows_;
   mutable int64_t bytes_ = 0;
 };
-
-WeightView FloatView(const std::vector<float>& values, int64_t cols) {
-  WeightView view;
-  view.type = FindTensorType("F32");
-  view.data = reinterpret_cast<const std::byte*>(values.data());
-  view.cols = view.row_stride = cols;
-  view.rows = static_cast<int64_t>(values.size()) / cols;
-  return view;
-}
 
 bool IsTable(Role role) { return role == Role::kEmbedTokens || role == Role::kLmHead; }
 
@@ -250,7 +242,7 @@ void Calibrator::Chosen(const MatrixSource& matrix,
         }
         id = at->second;
       }
-    weights_.Set({.role = Role::kEmbedTokens}, FloatView(rows, matrix.cols));
+    weights_.Set({.role = Role::kEmbedTokens}, FloatView("table", rows, matrix.cols));
     std::swap(ids, ids_);
     Embed();
     std::swap(ids, ids_);
@@ -269,7 +261,7 @@ void Calibrator::Chosen(const MatrixSource& matrix,
       auto [own, made] = chosen_.try_emplace(id);
       if (made) {
         own->second.resize(static_cast<size_t>(view->elements()));
-        weights_.Set(id, FloatView(own->second, view->cols));
+        weights_.Set(id, FloatView(ToString(id), own->second, view->cols));
       }
       std::copy_n(row.begin(), view->cols, own->second.begin() + at * view->cols);
     }

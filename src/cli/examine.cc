@@ -38,9 +38,7 @@ bool Quantized(const AuditReport& report) {
   // Codes that are exactly the checkpoint's numbers are no finding, but their input is rounded.
   return std::ranges::any_of(report.findings,
                              [](const Finding& f) { return f.kind == FindingKind::kQuantized; }) ||
-         std::ranges::any_of(report.decoder.matrices, [](const auto& matrix) {
-           return matrix.second.int8_block.has_value();
-         });
+         report.decoder.RoundsToInt8();
 }
 
 // Findings that say that the candidate computes something else.
@@ -48,13 +46,6 @@ int64_t UnshownFaults(const AuditReport& report) {
   return std::count_if(report.findings.begin(), report.findings.end(), [](const Finding& f) {
     return f.kind != FindingKind::kQuantized && f.kind != FindingKind::kGeneration &&
            f.kind != FindingKind::kTokenizer;
-  });
-}
-
-// In codes of a few bits, which is more than 16 bits do.
-bool RoundsToCodes(const AuditReport& report) {
-  return std::ranges::any_of(report.decoder.matrices, [](const auto& matrix) {
-    return matrix.second.int8_block.has_value();
   });
 }
 
@@ -72,8 +63,9 @@ std::string AuditedNotRun(const AuditReport& report) {
   if (!report.healthy())
     return "; audited, not run: what was found is told above, and whatever an audit cannot see is "
            "not known";
-  return "; audited, not run: of what could be compared without running it nothing but its "
-         "precision is another than the checkpoint's";
+  const bool exact = report.findings.empty();
+  return fmt::format("; audited, not run: what could be compared without running it is right{}",
+                     exact ? "" : ", but for its precision");
 }
 
 // The probes on which the two differ, the shortest first, and one more where only a long one does.
@@ -391,7 +383,8 @@ Result<Examination> Examine(Subject& reference, const ReferenceSubject* checkpoi
     v.sentence += AuditedNotRun(*out.audit);
   if (v.verdict != Verdict::kDiffers || checkpoint == nullptr) return out;
   std::optional<InSixteenBits> sixteen;
-  if (out.audit && onnx != nullptr && !RoundsToCodes(*out.audit)) {
+  // Activations in int8 lose more than 16 bits do.
+  if (out.audit && onnx != nullptr && !out.audit->decoder.RoundsToInt8()) {
     LS_TRY(sixteen, CompareInSixteenBits(*checkpoint, *onnx, *out.audit, candidate, options.verify,
                                          v, pool, progress));
     if (sixteen) out.base = sixteen->base;

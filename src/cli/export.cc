@@ -235,11 +235,11 @@ Result<Exported> Work(const ExportArgs& args) {
   if (!args.calibration.empty()) {
     LS_TRY(text, ReadGivenText(args.calibration));
   }
-  std::optional<Model> loaded;
-  if (args.planned_of == nullptr) {
-    LS_TRY(loaded, LoadModel(fs::path(args.model)));
+  std::optional<Model> own;
+  if (args.loaded == nullptr) {
+    LS_TRY(own, LoadModel(fs::path(args.model)));
   }
-  const Model& model = loaded ? *loaded : *args.planned_of;
+  const Model& model = own ? *own : *args.loaded;
   LS_TRY(OutputFolder folder,
          OutputFolder::Create(args.out, {.force = args.force,
                                          .source = args.model,

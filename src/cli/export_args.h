@@ -19,10 +19,9 @@ struct ExportArgs {
   bool force = false, unverified = false, json = false;
   uint64_t shard_bytes = CheckpointExportOptions{}.shard_bytes;
   bool strict = false;  // of the targets that are checkpoints again
-  // Not owned: bits by matrix, and the model that they were chosen for, which is then the one that
-  // is written.
+  // Not owned. The model, where it is loaded already; bits by matrix.
+  const Model* loaded = nullptr;
   const CodePlan* plan = nullptr;
-  const Model* planned_of = nullptr;
 };
 
 // Refuses what contradicts itself, before anything is read.

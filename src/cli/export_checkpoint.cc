@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "audit/onnx_checkpoint.h"
 #include "cli/onnx_input.h"

@@ -114,8 +114,9 @@ Result<ExportRecord> ReadExportRecord(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored))
     return UsageError(
-        "{}: there is no {} in it to compare it with; name a reference and a candidate, such as "
-        "lockstep verify CHECKPOINT {}",
+        "{}: stands alone, and no {} of an export lies in it to compare it with; name a reference "
+        "and "
+        "a candidate: lockstep verify {} CANDIDATE",
         folder.string(), kManifestName, folder.string());
   LS_TRY(const std::string text, ReadTextFile(path));
   LS_TRY(const Json manifest, ParseJson(text, place));

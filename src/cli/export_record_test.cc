@@ -130,7 +130,9 @@ TEST_F(Exported, RefusesWhatIsNoRecord) {
   later["format_version"] = 2;
   EXPECT_NE(refused(later).find("a later lockstep"), std::string::npos);
   fs::remove(folder_ / kManifestName);
-  EXPECT_NE(ReadExportRecord(folder_.path()).error().message.find("CHECKPOINT"), std::string::npos);
+  EXPECT_NE(
+      ReadExportRecord(folder_.path()).error().message.find("name a reference and a candidate"),
+      std::string::npos);
 }
 
 TEST(ReadableJson, KeepsListsOfNumbersOnOneLine) {

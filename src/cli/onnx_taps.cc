@@ -30,11 +30,6 @@ bool IsNarrow(const OnnxModel& model) {
   return false;
 }
 
-bool RoundsToInt8(const FoundDecoder& decoder) {
-  return std::any_of(decoder.matrices.begin(), decoder.matrices.end(),
-                     [](const auto& matrix) { return matrix.second.int8_block.has_value(); });
-}
-
 // The widest tap inside a layer.
 int64_t Width(const ModelSpec& spec) {
   int64_t width = spec.embedding.hidden_size;
@@ -89,7 +84,7 @@ OnnxTaps::OnnxTaps(OnnxSubject& candidate, const FoundDecoder& decoder)
     : candidate_(candidate),
       values_(TapsOf(candidate.model(), decoder)),
       narrow_(IsNarrow(candidate.model())),
-      int8_(RoundsToInt8(decoder)) {}
+      int8_(decoder.RoundsToInt8()) {}
 
 template <typename Wanted>
 Result<std::map<std::string, TraceTensor>> OnnxTaps::Read(const PromptTrace& run, size_t prompt,

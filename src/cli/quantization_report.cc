@@ -8,6 +8,7 @@
 #include "cli/table.h"
 #include "model/text_model.h"
 #include "reference/interpreter.h"
+#include "subjects/open_subject.h"
 
 namespace lockstep {
 namespace {
@@ -30,15 +31,9 @@ uint64_t BytesAt(const fs::path& path) {
   return bytes;
 }
 
-bool IsOnnx(const fs::path& path) {
-  std::error_code failed;
-  return path.extension() == ".onnx" || fs::exists(path / "model.onnx", failed) ||
-         fs::exists(path / "genai_config.json", failed);
-}
-
 // The model of a file: a checkpoint's own, or this one with the weights of a graph.
 Result<Model> Opened(const Model& model, const fs::path& path) {
-  if (!IsOnnx(path)) return LoadModel(path);
+  if (!HoldsOnnx(path)) return LoadModel(path);
   LS_TRY(const OnnxModel onnx, OnnxModel::Open(path));
   LS_TRY(const AuditReport audit, Audit(model, onnx));
   LS_TRY(CandidateWeights weights, WithWeightsOf(model, onnx, audit));

@@ -123,6 +123,7 @@ int Run(const QuantizeArgs& args) {
   if (!model) return Report(model.error(), json);
   CatchInterrupts();
   ExportArgs exported = args.exported;
+  exported.loaded = &*model;
   CodePlan plan;
   if (args.has_target()) {
     const auto ids = TokensToMeasure(*model, args.exported.calibration);
@@ -137,7 +138,6 @@ int Run(const QuantizeArgs& args) {
     if (!budget) return Report(budget.error(), json);
     plan = budget->Plan(*model);
     exported.plan = &plan;
-    exported.planned_of = &*model;
     if (json)
       PrintJson(ToJson(*budget));
     else
@@ -233,7 +233,8 @@ void AddQuantizeVerb(CLI::App& app, Action& action) {
       }
       if (args->exported.model.empty() || args->exported.out.empty())
         return Report({.code = ErrorCode::kUsage,
-                       .message = "lockstep quantize MODEL OUT: both are needed (or --policies)"},
+                       .message = "quantize needs a model and a folder to write: lockstep quantize "
+                                  "MODEL OUT (or --policies)"},
                       args->exported.json);
       return Run(*args);
     };

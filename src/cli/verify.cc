@@ -265,12 +265,10 @@ int Run(const VerifyArgs& args) {
   Result<Answers> answers = Work(args);
   if (!answers && !IsVerdict(answers.error())) return Report(answers.error(), args.json);
   const Status written = WriteReports(
-      args, answers ? answers->examinations
-                    : std::vector{Examination{
-                          .verification = FailedVerification(
-                              args.reference,
-                              args.candidates.empty() ? args.reference : args.candidates.front(),
-                              answers.error())}});
+      args,
+      answers ? answers->examinations
+              : std::vector{Examination{.verification = FailedVerification(
+                                            args.reference, args.Candidate(0), answers.error())}});
   if (!answers) return Report(answers.error(), args.json);
   const std::vector<Examination>& done = answers->examinations;
   if (args.json) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/disk_error.h"
 #include "base/mapped_file.h"
 #include "base/quoted.h"
 #include "export/data_file.h"
@@ -168,15 +168,7 @@ std::string ResumeKey(const Model& model, const Json& how) {
 }
 
 Status OutputFolder::CheckRoom(uint64_t bytes) const {
-  struct statvfs info {};
-  if (statvfs(path().c_str(), &info) != 0) return {};  // writing will tell
-  const uint64_t room = uint64_t{info.f_bavail} * info.f_frsize;
-  bytes -= std::min(bytes, kept_bytes_);
-  if (room >= bytes) return {};
-  return InputError(
-      "{}: the export needs {} bytes, and the disk has room for {}; make room, or "
-      "name a folder on another disk",
-      out_.string(), bytes, room);
+  return lockstep::CheckRoom(path(), bytes - std::min(bytes, kept_bytes_), out_);
 }
 
 Status OutputFolder::PutInPlace() {

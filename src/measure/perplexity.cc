@@ -185,6 +185,10 @@ Perplexity Summarize(const LogitsSource& source, const std::vector<double>& loss
 
 }  // namespace
 
+double KlDivergence(std::span<const float> p, std::span<const float> q) {
+  return Kl(Row(p), Row(q));
+}
+
 double Perplexity::perplexity() const { return std::exp(loss.mean); }
 double Perplexity::error() const { return perplexity() * loss.error; }
 

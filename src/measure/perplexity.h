@@ -87,4 +87,7 @@ Result<TextScore> ScoreText(LogitsSource& model, LogitsSource* against, const Te
                             std::span<const TextWindow> windows, ThreadPool& pool,
                             const OnScoring& progress = {});
 
+// KL(softmax(p) || softmax(q)) of two rows of logits of the same length, in nats.
+double KlDivergence(std::span<const float> p, std::span<const float> q);
+
 }  // namespace lockstep

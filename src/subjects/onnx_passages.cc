@@ -56,7 +56,7 @@ bool TakesBatch(const OnnxModel& model, const OnnxContract& contract) {
   return Feeds(contract, What::kPositions) && !AnyCache(contract, OnnxCache::Kind::kBuffer);
 }
 
-// What was watched in one call of `tokens` columns, of the first of `batch` sequences.
+// What was watched in one call of `tokens` columns, of the last of `batch` sequences.
 Status Tell(const OnnxWatch* watch, const OnnxRun& run, int64_t batch, int64_t tokens,
             int64_t begin, int64_t count) {
   for (size_t i = 0; watch != nullptr && i < watch->names.size(); ++i) {

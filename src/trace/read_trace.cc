@@ -186,9 +186,8 @@ Status TakeShown(const Json& entry, const std::string& place, PromptTrace& promp
   }
   if (row.ids.empty() || row.ids.size() != row.logprobs.size())
     return InputError(
-        "{}: \"shown\": {} ids and {} log-probabilities; expected as many, and one "
-        "at least",
-        place, row.ids.size(), row.logprobs.size());
+        "{}: \"shown\": {} ids and {} log-probabilities; expected as many, and one at least", place,
+        row.ids.size(), row.logprobs.size());
   if (!prompt.shown.emplace(step->get<int64_t>(), std::move(row)).second)
     return InputError("{}: \"shown\": step {} is there twice; keep one", place,
                       step->get<int64_t>());

@@ -1,6 +1,5 @@
 #include "export/gguf/export_gguf.h"
 
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "arch/gguf_facts.h"
 #include "arch/spec_facts.h"
+#include "base/disk_error.h"
 #include "base/quoted.h"
 #include "base/temporary_folder.h"
 #include "export/gguf/tokenizer_keys.h"
@@ -180,19 +180,11 @@ Status CheckTarget(const Model& model, const fs::path& out, bool force) {
   return {};
 }
 
-// A sentence before the first byte is written, where that is certain.
-Status CheckRoom(const Plan& plan, const TemporaryFolder& folder, const fs::path& out) {
+uint64_t BytesOf(const Plan& plan) {
   uint64_t bytes = 0;
   for (const StreamedTensor& tensor : plan.tensors)
     bytes += static_cast<uint64_t>(tensor.rows() * tensor.row_bytes());
-  struct statvfs info {};
-  if (statvfs(folder.path().c_str(), &info) != 0) return {};
-  const uint64_t room = uint64_t{info.f_bavail} * info.f_frsize;
-  if (room >= bytes) return {};
-  return InputError(
-      "{}: the export needs {} bytes, and the disk has room for {}; make room, or name a file on "
-      "another disk",
-      out.string(), bytes, room);
+  return bytes;
 }
 
 }  // namespace
@@ -219,7 +211,7 @@ Result<CheckpointExportReport> ExportGguf(const Model& model, const fs::path& ou
     return InputError("{}: a file cannot be created there: {}", out.string(),
                       temporary.error().message);
   const fs::path written = temporary->path() / out.filename();
-  LS_RETURN_IF_ERROR(CheckRoom(plan, *temporary, out));
+  LS_RETURN_IF_ERROR(CheckRoom(temporary->path(), BytesOf(plan), out));
   LS_RETURN_IF_ERROR(WriteGguf(written, plan.values, plan.tensors, fill, options.progress));
   report.tensors = plan.tensors.size();
   std::error_code error;

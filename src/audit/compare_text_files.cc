@@ -1,5 +1,4 @@
-// The files beside the model against the checkpoint's: genai_config.json (compare_genai.cc), the
-// tokenizer and the chat template.
+// The tokenizer and the chat template beside the model against the checkpoint's.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,7 +12,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view kFile = "genai_config.json";
 
 const Json* At(const Json& json, const std::string& pointer) {
   const Json::json_pointer at(pointer);
@@ -29,26 +27,12 @@ std::optional<Json> ReadJson(const fs::path& path) {
   return json ? std::optional(*std::move(json)) : std::nullopt;
 }
 
-class Configs {
+class TextFiles {
  public:
-  Configs(const Model& reference, const OnnxModel& candidate, const Graph& graph,
-          AuditReport& report, Collector& out)
-      : reference_(reference),
-        candidate_(candidate),
-        graph_(graph),
-        report_(report),
-        out_(out),
-        folder_(candidate.folder()) {}
+  TextFiles(const Model& reference, const OnnxModel& candidate, Collector& out)
+      : reference_(reference), out_(out), folder_(candidate.folder()) {}
 
   void Run() {
-    if (folder_.empty() || candidate_.path().empty()) return;
-    std::error_code error;
-    if (fs::is_regular_file(folder_ / kFile, error)) {
-      if (const auto json = ReadJson(folder_ / kFile))
-        CompareGenai(reference_, candidate_, graph_, *json, report_, out_);
-      else
-        report_.notes.push_back(fmt::format("{} is not JSON that can be read", kFile));
-    }
     Tokenizer();
     Template();
   }
@@ -106,18 +90,15 @@ class Configs {
   }
 
   const Model& reference_;
-  const OnnxModel& candidate_;
-  const Graph& graph_;
-  AuditReport& report_;
   Collector& out_;
   const fs::path folder_;
 };
 
 }  // namespace
 
-void CompareConfig(const Model& reference, const OnnxModel& candidate, const Graph& graph,
-                   AuditReport& report, Collector& out) {
-  Configs(reference, candidate, graph, report, out).Run();
+void CompareTextFiles(const Model& reference, const OnnxModel& candidate, Collector& out) {
+  if (candidate.folder().empty() || candidate.path().empty()) return;
+  TextFiles(reference, candidate, out).Run();
 }
 
 }  // namespace lockstep
