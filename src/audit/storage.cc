@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "reference/ops.h"
+#include "spec/field_list.h"
 
 namespace lockstep {
 namespace {
@@ -52,7 +53,7 @@ bool SameAsStored(double expected, double found, Rounding storage) {
 }
 
 std::string_view StorageName(Rounding storage) {
-  return storage == Rounding::kFP16 ? "fp16" : storage == Rounding::kBF16 ? "bf16" : "fp32";
+  return storage == Rounding::kNone ? "fp32" : NameOf(storage);
 }
 
 }  // namespace lockstep

@@ -26,39 +26,25 @@ double BytesOf(const CodeChoice& choice, int64_t rows, int64_t cols) {
   return static_cast<double>(rows * blocks * of_block);
 }
 
-std::string GroupOf(const WeightId& id) {
-  switch (id.role) {
-    case Role::kQProj:
-    case Role::kKProj:
-    case Role::kVProj:
-      return fmt::format("layers.{}.qkv", id.layer);
-    case Role::kOProj:
-    case Role::kQAProj:
-    case Role::kQBProj:
-    case Role::kKvAProj:
-    case Role::kKvBProj:
-    case Role::kConvInProj:
-    case Role::kConvOutProj:
-    case Role::kGateProj:
-    case Role::kUpProj:
-    case Role::kDownProj:
-    case Role::kSharedGateProj:
-    case Role::kSharedUpProj:
-    case Role::kSharedDownProj:
-      return fmt::format("layers.{}.{}", id.layer, InfoOf(id.role).name);
-    case Role::kEmbedTokens:
-    case Role::kLmHead:
-      return std::string(InfoOf(id.role).name);
-    default:
-      return {};  // stays numbers, or follows a policy of its own (experts)
-  }
+// Empty: it stays numbers (vectors, routers, convolutions' kernels, learned positions), or follows
+// a policy of its own (experts).
+std::string GroupOf(const WeightSlot& slot) {
+  const WeightId& id = slot.id;
+  const RoleInfo& role = InfoOf(id.role);
+  if (id.part != Part::kWeight || slot.rows == 1 || id.expert >= 0 || id.role == Role::kRouter ||
+      id.role == Role::kConv || role.part == LedgerPart::kPositions ||
+      role.part == LedgerPart::kNorms)
+    return {};
+  if (id.layer < 0) return std::string(role.name);
+  const bool qkv = id.role == Role::kQProj || id.role == Role::kKProj || id.role == Role::kVProj;
+  return fmt::format("layers.{}.{}", id.layer, qkv ? "qkv" : role.name);
 }
 
 std::vector<BitGroup> GroupsOf(const Model& model) {
   std::vector<BitGroup> out;
   std::map<std::string, size_t> at;
   for (const WeightSlot& slot : RequiredWeights(model.spec)) {
-    const std::string name = slot.id.part == Part::kWeight ? GroupOf(slot.id) : "";
+    const std::string name = GroupOf(slot);
     if (name.empty()) continue;
     const auto [place, made] = at.try_emplace(name, out.size());
     if (made) out.push_back({.name = name, .weights = {}, .options = {}});

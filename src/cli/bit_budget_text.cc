@@ -26,11 +26,7 @@ std::string Summary(const BitBudget& budget) {
       Scientific(budget.measured), budget.tokens, Scientific(point.effect));
 }
 
-constexpr std::string_view kColours =
-    ":root{color-scheme:light dark;--paper:#fbfaf7;--ink:#1e2127;--soft:#69707a;--line:#e3e1da;"
-    "--good:#1a7f4b;--blue:#2f5fb3}"
-    "@media (prefers-color-scheme:dark){:root{--paper:#14161a;--ink:#e8e6e1;--soft:#9aa2ad;"
-    "--line:#31353d;--good:#4cc38a;--blue:#8ab0f5}}"
+constexpr std::string_view kPlot =
     "svg .grid{stroke:var(--line)}svg .tick{fill:var(--soft);font:11px system-ui,sans-serif}"
     "svg .curve{fill:none;stroke:var(--blue);stroke-width:1.6}"
     "svg .chosen{fill:var(--good)}svg .label{fill:var(--ink);font:12px system-ui,sans-serif}";
@@ -91,7 +87,7 @@ std::string FrontierSvg(const BitBudget& budget, bool alone) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" "
       "aria-label=\"Size against KL\">",
       kWidth, kHeight);
-  if (alone) out += fmt::format("<style>{}</style>", kColours);
+  if (alone) out += fmt::format("<style>{}{}</style>", kPageColours, kPlot);
   for (double power = bottom; power <= top; ++power) {
     const double at = y(std::pow(10.0, power));
     out += fmt::format(
@@ -125,7 +121,7 @@ std::string BitBudgetHtml(const BitBudget& budget, std::string_view model) {
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\"><title>Lockstep: size against KL</title><style>{}"
+      "'unsafe-inline'\"><title>Lockstep: size against KL</title><style>{}{}"
       "body{{margin:0 auto;max-width:62rem;padding:1.2rem;background:var(--paper);"
       "color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}}"
       "svg{{display:block;width:100%;height:auto}}table{{border-collapse:collapse;font-size:.88rem;"
@@ -134,7 +130,8 @@ std::string BitBudgetHtml(const BitBudget& budget, std::string_view model) {
       "{{text-align:left}}.scroll{{overflow-x:auto}}</style></head><body><h1>{}: size against "
       "KL</h1><p>{}</p>{}<div class=\"scroll\"><table><tr><th>tensor</th><th>bits</th><th>bits per "
       "weight</th><th>weight error</th><th>effect (KL)</th></tr>",
-      kColours, EscapeMarkup(model), EscapeMarkup(Summary(budget)), FrontierSvg(budget, false));
+      kPageColours, kPlot, EscapeMarkup(model), EscapeMarkup(Summary(budget)),
+      FrontierSvg(budget, false));
   for (const BitGroup& group : budget.groups) {
     const GroupOption& option = group.options[group.chosen];
     out +=

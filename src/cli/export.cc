@@ -434,32 +434,31 @@ void AddExportVerb(CLI::App& app, Action& action) {
       "Example: lockstep export smollm2-135m smollm2-genai --to genai");
   of_gguf.push_back(verb->add_flag("--strict", args->strict,
                                    "gguf: refuse a type that is not what was asked for"));
-  verb->callback([args, verb, of_graphs, of_gguf, of_checkpoints, of_safetensors, &action] {
+  // Options that not every target has, and the targets that have them.
+  struct Restricted {
+    std::vector<const CLI::Option*> options;
+    std::vector<std::string_view> targets;
+  };
+  const std::vector<Restricted> restricted = {{of_graphs, {"genai"}},
+                                              {of_checkpoints, {"gguf", "safetensors"}},
+                                              {of_gguf, {"gguf"}},
+                                              {of_safetensors, {"safetensors"}}};
+  verb->callback([args, verb, restricted, &action] {
     const bool precision_given = verb->count("--precision") > 0;
-    action = [args, precision_given, of_graphs, of_gguf, of_checkpoints, of_safetensors] {
+    action = [args, precision_given, restricted] {
       if (const Status known = CheckTarget(args->to); !known)
         return Report(known.error(), args->json);
-      const bool graph = !IsCheckpointTarget(args->to);
-      const auto refused = [&](const std::vector<const CLI::Option*>& options,
-                               std::string_view target) -> Status {
+      for (const auto& [options, targets] : restricted) {
+        if (std::ranges::count(targets, args->to) > 0) continue;
         for (const CLI::Option* option : options)
           if (option->count() > 0)
-            return UsageError("{} is for --to {}: leave it out with --to {}", option->get_name(),
-                              target, args->to);
-        return {};
-      };
-      if (!graph)
-        if (const Status fine = refused(of_graphs, "genai"); !fine)
-          return Report(fine.error(), args->json);
-      if (graph)
-        if (const Status fine = refused(of_checkpoints, "gguf and safetensors"); !fine)
-          return Report(fine.error(), args->json);
-      if (args->to != "gguf")
-        if (const Status fine = refused(of_gguf, "gguf"); !fine)
-          return Report(fine.error(), args->json);
-      if (args->to != "safetensors")
-        if (const Status fine = refused(of_safetensors, "safetensors"); !fine)
-          return Report(fine.error(), args->json);
+            return Report(
+                Error{ErrorCode::kUsage,
+                      fmt::format("{} is for --to {}: leave it out with --to {}",
+                                  option->get_name(), fmt::join(targets, " and "), args->to)},
+                args->json);
+      }
+      const bool graph = !IsCheckpointTarget(args->to);
       if (graph) return RunExport(*args);
       return RunCheckpointExport({.model = args->model,
                                   .out = args->out,

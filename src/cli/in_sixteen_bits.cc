@@ -4,6 +4,7 @@
 
 #include "cli/own_codes.h"
 #include "model/apply_edit.h"
+#include "spec/field_list.h"
 #include "subjects/text_side.h"
 #include "verify/compare.h"
 #include "verify/passages.h"
@@ -101,8 +102,7 @@ Status CompareNumbers(const ReferenceSubject& reference, OnnxSubject& onnx,
                    "rounding every number to {} does to the reference's own (max |Δ| {:.2e}{}; {} "
                    "times are allowed); a fault smaller than that cannot show in its logits",
                    codes ? "with weights in fewer bits, and " : "", out.base,
-                   out.base.empty() ? "" : ", ", share,
-                   out.bits.numbers == Rounding::kFP16 ? "fp16" : "bf16", worst, before,
+                   out.base.empty() ? "" : ", ", share, NameOf(out.bits.numbers), worst, before,
                    kRoundingMultiple),
        v);
   return {};

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "base/dtype.h"
+#include "spec/field_list.h"
 #include "subjects/dither.h"
 #include "subjects/matrix_products.h"
 
@@ -24,8 +25,6 @@ void Round(std::span<float> x, Rounding rounding, uint32_t draw) {
 void Round(MatrixView<float> rows, Rounding rounding, uint32_t draw) {
   for (size_t t = 0; t < rows.rows; ++t) Round(rows.row(t), rounding, draw);
 }
-
-std::string_view NameOf(Rounding rounding) { return rounding == Rounding::kFP16 ? "fp16" : "bf16"; }
 
 }  // namespace
 

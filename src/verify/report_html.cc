@@ -15,11 +15,8 @@ constexpr std::string_view kHead = R"(<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>Lockstep: verification</title>
 <style>
-:root{color-scheme:light dark;--paper:#fbfaf7;--card:#fff;--ink:#1e2127;--soft:#69707a;--line:#e3e1da;
---good:#1a7f4b;--fair:#9a6a00;--bad:#c2293b;--blue:#2f5fb3;--noise:#8892a0;--allowed:#1a7f4b;--rounding:#c98a00}
-@media (prefers-color-scheme:dark){:root{--paper:#14161a;--card:#1c1f25;--ink:#e8e6e1;--soft:#9aa2ad;--line:#31353d;
---good:#4cc38a;--fair:#e2b04a;--bad:#ff7382;--blue:#8ab0f5;--noise:#7d8795;--allowed:#4cc38a;--rounding:#e2b04a}}
-*{box-sizing:border-box}
+)";
+constexpr std::string_view kStyle = R"(*{box-sizing:border-box}
 body{margin:0 auto;max-width:62rem;padding:1.2rem clamp(.8rem,3vw,2rem) 4rem;background:var(--paper);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans",sans-serif;overflow-wrap:anywhere}
 h1{font-size:clamp(1.25rem,4vw,1.8rem);line-height:1.3;margin:.5rem 0 1rem;font-weight:650;text-wrap:balance}
@@ -221,7 +218,7 @@ std::string Overview(std::span<const Reported> candidates) {
 }  // namespace
 
 std::string HtmlReport(std::span<const Reported> candidates) {
-  std::string out(kHead);
+  std::string out = fmt::format("{}{}{}", kHead, kPageColours, kStyle);
   if (candidates.size() > 1) out += Overview(candidates);
   for (const Reported& reported : candidates) out += CandidateOf(reported, candidates.size() == 1);
   out += fmt::format(
