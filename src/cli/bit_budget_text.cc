@@ -80,7 +80,7 @@ std::string FrontierSvg(const BitBudget& budget, bool alone) {
     return kLeft + (kWidth - kLeft - kRight) * (high > low ? (b - low) / (high - low) : 0.5);
   };
   const auto y = [&](double kl) {
-    const double at = (std::log10(std::max(kl, least)) - bottom) / std::max(1.0, top - bottom);
+    const double at = (std::log10(std::max(kl, 1e-9)) - bottom) / std::max(1.0, top - bottom);
     return kHeight - kBottom - (kHeight - kTop - kBottom) * std::clamp(at, 0.0, 1.0);
   };
   std::string out = fmt::format(
